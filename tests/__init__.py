@@ -1,0 +1,1 @@
+"""Tests of ringback; the folders mirror the package."""

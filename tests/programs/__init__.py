@@ -1,0 +1,1 @@
+"""Whole programs that must run as they are."""

@@ -1,0 +1,1 @@
+"""Random programs, run on the package and on its slow twins."""

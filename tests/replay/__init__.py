@@ -1,0 +1,1 @@
+"""Tests of the replay buffer, one idea a file."""
