@@ -36,9 +36,13 @@ PUBLIC_LEVEL = LEVELS["runner"]  # `from ringback import …` gives no more than
 UNIT_LEVELS = {
     "types": 0,
     "check": 0,
+    "memory": 0,
+    "prefetch": 0,
     "rng": 1,
     "lookback": 1,
     "schema": 1,
+    "streams": 1,
+    "count_tree": 1,
     "step_store": 2,
     "sampler": 3,
     "gather": 3,
