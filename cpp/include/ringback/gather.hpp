@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ringback/step_store.hpp"
+
+namespace ringback {
+
+// Where one field goes: row i of the answer at data + i * bytes of the field. Null data: the field is not asked for.
+struct FieldOut {
+    std::size_t field;
+    std::byte* data;
+};
+
+// n-step reduction: at most n rewards are summed, each discounted by one more gamma.
+struct NStep {
+    std::int64_t n = 1;
+    double gamma = 1.0;
+};
+
+// What a batch of transitions is written to; one row a start. Null pointers are skipped.
+struct TransitionOut {
+    std::vector<FieldOut> fields;            // of the start's own row (not the reward)
+    std::vector<std::byte*> next_observation;  // one a leaf, of the observation after the last summed step
+    float* reward = nullptr;                 // sum of gamma^k * reward[t + k], in float64, rounded once
+    float* done = nullptr;                   // 1 where the last summed step terminated
+    std::uint8_t* terminated = nullptr;      // flags of the last summed step
+    std::uint8_t* truncated = nullptr;
+    float* discount = nullptr;               // gamma^m * (1 - terminated)
+    std::int64_t* steps = nullptr;           // m, the number of rewards summed
+    std::int64_t* ids = nullptr;             // of the start
+};
+
+// What a batch of windows is written to; `length` rows a window.
+struct SequenceOut {
+    std::vector<FieldOut> fields;
+    float* reward = nullptr;
+    float* done = nullptr;
+    std::uint8_t* terminated = nullptr;
+    std::uint8_t* truncated = nullptr;
+    std::uint8_t* first = nullptr;  // the first step of an episode
+    std::uint8_t* last = nullptr;   // the newest step of an episode, ended or open
+    std::int64_t* ids = nullptr;
+};
+
+// Copies rows out of a store. It prefetches ahead of the copying, allocates nothing once its scratch space has its size,
+// takes no lock and knows no Python.
+//
+// Threads: one a thread. Errors: none; the rows must be live.
+class Gather {
+  public:
+    // Sums stop at both kinds of end and at what is stored of an open episode (invariant I3 of the store).
+    void transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step, const TransitionOut& out);
+
+    // Windows of `length` live steps each, given by the row lookup below.
+    void sequences(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t length, const SequenceOut& out);
+
+  private:
+    struct Copy {  // one small field, out of records
+        std::size_t offset, bytes, blocks;
+        std::byte* data;
+    };
+    struct ColumnCopy {  // one large field, out of a column
+        std::int32_t column;
+        std::size_t bytes;
+        std::byte* data;
+    };
+    struct Successor {  // of one start
+        const std::byte* record;  // the record, or the side-pool entry, that begins with its small leaves
+        std::uint32_t index;      // its row or entry number, for columns
+        bool in_pool;
+    };
+    struct Reduced {  // what n steps from one start come to
+        std::uint32_t last_row;
+        std::int64_t steps;
+        double reward, discount;
+    };
+
+    void plan(const Schema& schema, std::span<const FieldOut> fields);
+    void copy_row(const StepStore& store, std::uint32_t row, std::size_t i, bool last) const noexcept;
+    void copy_successor(const StepStore& store, const TransitionOut& out, std::size_t i, bool last) const noexcept;
+
+    std::vector<Copy> copies_;
+    std::vector<ColumnCopy> column_copies_;
+    std::vector<Successor> successors_;
+    std::vector<Reduced> reduced_;
+};
+
+// The rows of the steps t .. t + length - 1 of an episode, which must be live.
+void window_rows(const StepStore& store, const Episode& episode, std::int64_t t, std::span<std::uint32_t> rows) noexcept;
+
+}  // namespace ringback

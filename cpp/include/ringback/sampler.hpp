@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ringback/rng.hpp"
+#include "ringback/step_store.hpp"
+
+namespace ringback {
+
+// The first step of a window: step t of the episode in `slot`.
+struct WindowStart {
+    std::uint32_t slot;
+    std::int64_t t;
+};
+
+// Draws numbers, without memory of its own between calls but for what it reuses.
+//
+// Every answer is exactly uniform: over what there is (with replacement), or over the ordered choices of `out.size()`
+// different ones (without). The cost does not depend on how much there is. Equal generators give equal draws.
+//
+// Threads: one sampler a thread. Errors: std::invalid_argument when more is asked for than there is, with both numbers.
+class Sampler {
+  public:
+    // out[i] in [0, bound). Without replacement all differ; then out.size() <= bound must hold. O(out.size()).
+    void draw(Rng& rng, std::int64_t bound, bool replace, std::span<std::int64_t> out);
+
+    // Offsets (0 is the oldest step) of live steps, and prefetches where their rows are looked up.
+    void draw_steps(Rng& rng, const StepStore& store, bool replace, std::span<std::int64_t> offsets);
+
+    // Starts of windows of index.length steps. O(out.size() log episodes).
+    void draw_windows(Rng& rng, const StepStore& store, const WindowIndex& index, bool replace, std::span<WindowStart> out);
+
+  private:
+    void draw_different(Rng& rng, std::int64_t bound, std::span<std::int64_t> out);
+
+    std::vector<std::uint64_t> seen_;  // open addressing; value + 1, 0 is empty
+    std::vector<std::int64_t> shuffled_, drawn_;
+};
+
+}  // namespace ringback

@@ -1,0 +1,296 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ringback/count_tree.hpp"
+#include "ringback/lookback.hpp"
+#include "ringback/memory.hpp"
+#include "ringback/schema.hpp"
+#include "ringback/streams.hpp"
+
+namespace ringback {
+
+// What a record holds beside its fields.
+struct StepHeader {
+    std::int64_t number;    // counts all steps ever written: the step's handle
+    std::int64_t t;         // index in its episode
+    std::uint32_t episode;  // slot in the episode table
+    std::uint32_t link;     // where its successor observation is: 0 the next row of its episode, else side-pool entry + 1
+};
+static_assert(sizeof(StepHeader) == 24);
+
+inline constexpr std::uint8_t kTerminated = 1, kTruncated = 2;
+
+// What to do when the observation of a step differs from the successor that the step before was given.
+enum class Mismatch : std::uint8_t { keep, split, raise };
+
+// Rows to be written: column pointers, one step after the other, in the schema's order and dtypes.
+struct StepRows {
+    std::size_t count = 0;
+    std::span<const std::byte* const> fields;      // one a field: `count` rows of it
+    std::span<const std::byte* const> successors;  // one an observation leaf
+    const std::uint8_t* terminated = nullptr;      // `count` flags, 0 or 1
+    const std::uint8_t* truncated = nullptr;
+};
+
+struct Episode {
+    std::int64_t birth = 0;   // counts all episodes ever begun
+    std::int64_t first = 0;   // index of its oldest live step
+    std::int64_t end = 0;     // index after its newest step
+    std::int64_t origin = 0;  // its lane position of t = 0: step t lies at position origin + t
+    std::uint32_t lane = 0;
+    bool in_use = false;
+    bool open = false;
+    StreamTable::Node* stream = nullptr;  // null once a numbered stream's episode has ended
+
+    Extent extent() const noexcept { return {first, end}; }
+};
+
+// Valid starts of windows of one length, counted an episode, so that the r-th start of all is found in O(log episodes).
+struct WindowIndex {
+    std::int64_t length = 0;
+    CountTree starts;  // a leaf an episode slot
+};
+
+// The last `capacity` steps of any number of streams, by age.
+//
+//   age ring   row_of[capacity]   slot (number mod capacity) holds the row of that step
+//   pages      rows_per_page rows each; a page belongs to one lane, and a lane fills its pages one after the other
+//   lanes      whoever writes has one; an episode that ends leaves its lane and its half-filled page to the next one
+//   side pool  successor observations that are not the next row's observation
+//
+//       number   0   1   2   3   4   5   6          lane 0   page 0 [0 2 4 6]  page 2 [ …
+//       row_of   0   4   1   5   2   6   3          lane 1   page 1 [1 3 5 .]
+//
+// Invariants
+//   I1  The live set is the last min(capacity, written) steps in the order of writing.
+//   I2  Every live step has exactly the successor observation that it was given. Where the next row of its episode has the
+//       same bytes it is stored once; for the newest step of an episode, and wherever it differs, in the side pool.
+//   I3  A window never leaves its episode: not over an end, not over the write position, not into evicted rows.
+//   I4  Writing a step is O(1) amortised and allocates nothing once warm; all input is copied, all output is copied.
+//   I5  A number names one step for ever; row_of_number refuses numbers that are not live.
+//   I6  A call that throws has changed nothing.
+//   I7  A silent stream neither blocks eviction nor keeps a page: a page whose rows are all evicted is free, half-filled or
+//       not. At most capacity / rows_per_page + 2 * streams + 1 pages are in use.
+//   I8  State and answers depend on the calls alone.
+//
+// Threads: const methods may run side by side, anything else needs exclusive access.
+// Errors: std::invalid_argument and std::out_of_range without a "Where:" (the caller knows it), OutOfMemory.
+class StepStore {
+  public:
+    // Throws std::invalid_argument for a capacity < 1 or > 2^31, OutOfMemory (with the bytes) if it cannot fit this machine.
+    StepStore(Schema schema, std::int64_t capacity, Mismatch mismatch);
+
+    // ---- writing -----------------------------------------------------------------------------------------------------
+
+    // One step of each of rows.count streams, in that order; the streams differ. ids[i] receives the number of step i.
+    void write(const StepRows& rows, std::span<const StreamKey> streams, std::span<std::int64_t> ids);
+
+    // Consecutive steps of one episode (rows may be empty). `start` is the index of the first; it must be where the stream
+    // stands (0 for a new one); with `cut`, a later index closes what is open as truncated and begins an episode with
+    // missing history. `terminated`/`truncated`: the flags of the last step, also when it was written earlier.
+    void write_chunk(const StepRows& rows, const StreamKey& stream, std::int64_t start, bool cut, bool terminated,
+                     bool truncated, std::span<std::int64_t> ids);
+
+    // Closes the stream's open episode as truncated. False: none is open.
+    bool end_episode(const StreamKey& stream);
+    void end_all_episodes();
+
+    // Overwrites one field of a live step; for an observation also what the step before leads to, where that is stored once.
+    void set_field(std::uint32_t row, std::size_t field, const std::byte* value) noexcept;
+
+    // ---- reading -----------------------------------------------------------------------------------------------------
+
+    const Schema& schema() const noexcept { return schema_; }
+    std::int64_t capacity() const noexcept { return capacity_; }
+    std::int64_t written() const noexcept { return written_; }
+    std::int64_t live() const noexcept { return written_ < capacity_ ? written_ : capacity_; }
+    std::int64_t oldest() const noexcept { return written_ - live(); }
+    std::int64_t episode_count() const noexcept { return episode_count_; }  // with at least one live step
+    std::int64_t open_count() const noexcept { return open_count_; }        // of these, open
+    std::int64_t kept_successors() const noexcept { return kept_; }         // mismatches ever kept beside the rows
+    std::int64_t pages_in_use() const noexcept;
+    std::int64_t rows_per_page() const noexcept { return std::int64_t{1} << page_shift_; }
+    std::size_t bytes() const noexcept;  // memory in use by rows, side pool and tables
+
+    // The row of the step that is `offset` steps younger than the oldest. 0 <= offset < live().
+    std::uint32_t row_at_offset(std::int64_t offset) const noexcept {
+        const std::int64_t slot = oldest_slot_ + offset;
+        return row_of_[static_cast<std::size_t>(slot < capacity_ ? slot : slot - capacity_)];
+    }
+    const std::uint32_t* slot_at_offset(std::int64_t offset) const noexcept {
+        const std::int64_t slot = oldest_slot_ + offset;
+        return row_of_.data() + (slot < capacity_ ? slot : slot - capacity_);
+    }
+    bool is_live(std::int64_t number) const noexcept { return number >= oldest() && number < written_; }
+    // Throws std::out_of_range: "must be live, in [oldest, written), got number".
+    std::uint32_t row_of_number(std::int64_t number) const;
+    // The row of step t of the episode; t must be live.
+    std::uint32_t row_of(const Episode& episode, std::int64_t t) const noexcept {
+        const std::int64_t position = episode.origin + t;
+        return lanes_[episode.lane].page_at(position >> page_shift_) << page_shift_ |
+               static_cast<std::uint32_t>(position & page_mask_);
+    }
+
+    const Episode& episode(std::uint32_t slot) const noexcept { return episodes_[slot]; }
+    const Episode* episodes() const noexcept { return episodes_.data(); }
+    std::size_t episode_slots() const noexcept { return episodes_.size(); }
+    const StreamTable& streams() const noexcept { return streams_; }
+
+    const std::byte* record(std::uint32_t row) const noexcept { return records_.data() + row * schema_.record_bytes(); }
+    const std::byte* column(std::int32_t c, std::uint32_t row) const noexcept {
+        return columns_[static_cast<std::size_t>(c)].data() + row * schema_.columns()[static_cast<std::size_t>(c)];
+    }
+    StepHeader header(std::uint32_t row) const noexcept;
+    std::uint8_t flags(std::uint32_t row) const noexcept {
+        return static_cast<std::uint8_t>(record(row)[schema_.flags_offset()]);
+    }
+    const std::byte* field(std::uint32_t row, std::size_t index) const noexcept;
+    // Where observation leaf `leaf` of the step's successor lies.
+    const std::byte* successor(std::uint32_t row, const StepHeader& header, std::size_t leaf) const noexcept;
+    const std::byte* entry_record(std::uint32_t entry) const noexcept {
+        return entry_records_.data() + entry * schema_.observation_bytes();
+    }
+    const std::byte* entry_column(std::int32_t c, std::uint32_t entry) const noexcept {
+        return entry_columns_[static_cast<std::size_t>(c)].data() + entry * schema_.columns()[static_cast<std::size_t>(c)];
+    }
+
+    // ---- windows -----------------------------------------------------------------------------------------------------
+
+    // Counts of the valid starts of windows of `length` steps, kept up to date by every write from prepare_windows on (the
+    // last kWindowIndexes lengths asked for). Null: call prepare_windows(length) first, O(episodes).
+    const WindowIndex* window_index(std::int64_t length) const noexcept;
+    void prepare_windows(std::int64_t length);
+
+    // Numbers of all valid starts, oldest first. O(live).
+    std::vector<std::int64_t> valid_starts(std::int64_t length) const;
+
+    // ---- state: content, not layout ----------------------------------------------------------------------------------
+
+    struct EpisodeState {
+        std::uint32_t slot;
+        std::int64_t birth, first, end;
+        bool open;
+        bool has_stream;
+        StreamKey stream;
+    };
+    struct DormantState {
+        StreamKey stream;
+        std::int64_t next_t;
+    };
+    struct State {
+        std::int64_t written = 0, births = 0, kept = 0;
+        std::vector<EpisodeState> episodes;        // live ones, by birth
+        std::vector<DormantState> dormant;         // oldest first
+        std::vector<std::uint32_t> free_episodes;  // slots, in the order they are taken from the back
+    };
+    State state() const;
+    // The rows of live steps [begin, begin + count) by number. `owned`: 1 where the successor is not the next row's.
+    struct RowState {
+        std::span<std::byte* const> fields;   // out, `count` rows each
+        std::span<std::int64_t> t;            // out
+        std::span<std::uint32_t> episode;     // out: slot
+        std::span<std::uint8_t> flags;        // out
+        std::span<std::uint8_t> owned;        // out
+    };
+    void read_rows(std::int64_t begin, std::size_t count, const RowState& out) const;
+
+    // Builds the same content in an empty store: restore, then restore_rows for all live steps by number, then
+    // restore_done. Each throws std::invalid_argument on content that contradicts itself; the store is then useless.
+    void restore(const State& state);
+    struct RowContent {
+        std::size_t count = 0;
+        std::span<const std::byte* const> fields;
+        std::span<const std::byte* const> successors;  // one row for each owned successor, in order
+        std::size_t successor_count = 0;
+        const std::int64_t* t = nullptr;
+        const std::uint32_t* episode = nullptr;
+        const std::uint8_t* flags = nullptr;
+        const std::uint8_t* owned = nullptr;
+    };
+    void restore_rows(const RowContent& rows);
+    void restore_done();
+
+    static constexpr std::size_t kWindowIndexes = 4;
+
+  private:
+    // The pages of one writer, oldest first; page_at counts the pages that the lane has ever had.
+    struct Lane {
+        std::vector<std::uint32_t> ring = std::vector<std::uint32_t>(4);  // size a power of two
+        std::int64_t first = 0, end = 0;                                  // pages held: [first, end)
+        std::int64_t next = 0;                                            // position of the next row
+        std::uint32_t page_at(std::int64_t index) const noexcept {
+            return ring[static_cast<std::size_t>(index) & (ring.size() - 1)];
+        }
+        void push(std::uint32_t page);
+    };
+
+    // How a write goes on from the stream's last step.
+    enum class Match : std::uint8_t { none, same, equal, differs };  // equal: the same values in other bytes (-0, NaN)
+
+    std::size_t row_offset(std::size_t field, std::size_t i) const noexcept { return i * schema_.place(field).bytes; }
+    Match compare(const StreamTable::Node* stream, const StepRows& rows, std::size_t i) const noexcept;
+    void check_matches(const StepRows& rows, std::span<const StreamKey> streams) const;
+    void reserve(std::size_t steps);
+    std::int64_t write_one(const StepRows& rows, std::size_t i, StreamTable::Node* stream, const StreamKey& key,
+                           bool terminated, bool truncated);
+    std::uint32_t put_row(Episode& episode);
+    void fill_row(std::uint32_t row, const StepRows& rows, std::size_t i) noexcept;
+    void fill_entry(std::uint32_t entry, std::span<const std::byte* const> successors, std::size_t i) noexcept;
+    void evict() noexcept;
+
+    std::uint32_t begin_episode(std::int64_t t);
+    void finish_episode(std::uint32_t slot, std::uint8_t flags) noexcept;
+    void split_off(StreamTable::Node* stream) noexcept;
+    void drop_episode(std::uint32_t slot) noexcept;
+    void count_windows(std::uint32_t slot) noexcept;
+    std::uint32_t take_lane();
+    std::uint32_t take_entry() noexcept;
+    std::byte* record(std::uint32_t row) noexcept { return records_.data() + row * schema_.record_bytes(); }
+    std::byte* mutable_field(std::uint32_t row, std::size_t index) noexcept;
+    void put_header(std::uint32_t row, const StepHeader& header) noexcept;
+    void put_flags(std::uint32_t row, std::uint8_t flags) noexcept {
+        record(row)[schema_.flags_offset()] = static_cast<std::byte>(flags);
+    }
+
+    Schema schema_;
+    std::int64_t capacity_;
+    Mismatch mismatch_;
+    int page_shift_ = 0;
+    std::int64_t page_mask_ = 0;
+
+    std::vector<std::uint32_t> row_of_;  // the age ring
+    std::int64_t written_ = 0, oldest_slot_ = 0, next_slot_ = 0;
+
+    Region records_;
+    std::vector<Region> columns_;
+    std::uint32_t page_count_ = 0;              // pages that there is room for
+    std::vector<std::uint32_t> free_pages_;     // taken from the back
+    std::vector<std::uint8_t> page_live_;       // live rows of each page
+
+    Region entry_records_;
+    std::vector<Region> entry_columns_;
+    std::uint32_t entry_count_ = 0;      // entries that there is room for
+    std::uint32_t entries_touched_ = 0;  // entries that were ever in use
+    std::vector<std::uint32_t> free_entries_;
+
+    std::vector<Lane> lanes_;
+    std::vector<std::uint32_t> free_lanes_;
+
+    std::vector<Episode> episodes_;
+    std::vector<std::uint32_t> free_episodes_;
+    std::int64_t births_ = 0, episode_count_ = 0, open_count_ = 0, kept_ = 0;
+
+    StreamTable streams_;
+    std::vector<std::unique_ptr<WindowIndex>> windows_;  // newest last
+
+    std::vector<std::int64_t> restored_ends_;  // while restoring: each episode's end, by slot
+    std::int64_t restored_written_ = 0;
+};
+
+}  // namespace ringback

@@ -1,0 +1,75 @@
+#include "ringback/sampler.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+#include <stdexcept>
+
+#include "ringback/check.hpp"
+#include "ringback/prefetch.hpp"
+
+namespace ringback {
+
+void Sampler::draw(Rng& rng, std::int64_t bound, bool replace, std::span<std::int64_t> out) {
+    if (!replace) return draw_different(rng, bound, out);
+    for (auto& number : out) number = static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(bound)));
+}
+
+void Sampler::draw_different(Rng& rng, std::int64_t bound, std::span<std::int64_t> out) {
+    const auto count = static_cast<std::int64_t>(out.size());
+    RB_ASSUME(count <= bound);
+    if (count > bound / 2) {
+        // Many of few: the first places of a shuffle.
+        shuffled_.resize(static_cast<std::size_t>(bound));
+        std::iota(shuffled_.begin(), shuffled_.end(), 0);
+        for (std::int64_t i = 0; i < count; ++i) {
+            const auto j = i + static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(bound - i)));
+            std::swap(shuffled_[static_cast<std::size_t>(i)], shuffled_[static_cast<std::size_t>(j)]);
+            out[static_cast<std::size_t>(i)] = shuffled_[static_cast<std::size_t>(i)];
+        }
+        return;
+    }
+    // Few of many: draw again what was drawn before.
+    const int bits = static_cast<int>(std::bit_width(out.size())) + 2;
+    const std::size_t size = std::size_t{1} << bits;
+    seen_.assign(size, 0);
+    for (auto& number : out) {
+        for (;;) {
+            const std::uint64_t value = rng.below(static_cast<std::uint64_t>(bound));
+            std::size_t place = static_cast<std::size_t>(value * 0x9e3779b97f4a7c15ULL >> (64 - bits));
+            while (seen_[place] != 0 && seen_[place] != value + 1) place = (place + 1) & (size - 1);
+            if (seen_[place] != 0) continue;
+            seen_[place] = value + 1;
+            number = static_cast<std::int64_t>(value);
+            break;
+        }
+    }
+}
+
+void Sampler::draw_steps(Rng& rng, const StepStore& store, bool replace, std::span<std::int64_t> offsets) {
+    const auto count = static_cast<std::int64_t>(offsets.size());
+    if (store.live() == 0) throw std::invalid_argument("batch_size must be <= the steps stored (0), got " + std::to_string(count));
+    if (!replace && count > store.live())
+        throw std::invalid_argument("batch_size must be <= the steps stored (" + std::to_string(store.live()) + "), got " +
+                                    std::to_string(count) + "; pass replace=True to draw steps more than once");
+    draw(rng, store.live(), replace, offsets);
+    for (const std::int64_t offset : offsets) prefetch(store.slot_at_offset(offset));
+}
+
+void Sampler::draw_windows(Rng& rng, const StepStore& store, const WindowIndex& index, bool replace,
+                           std::span<WindowStart> out) {
+    const auto count = static_cast<std::int64_t>(out.size());
+    const std::int64_t total = index.starts.total();
+    if (total == 0 || (!replace && count > total))
+        throw std::invalid_argument("batch_size must be <= the valid starts of windows of " + std::to_string(index.length) +
+                                    " steps (" + std::to_string(total) + "), got " + std::to_string(count) +
+                                    (total == 0 ? "" : "; pass replace=True to draw starts more than once"));
+    drawn_.resize(out.size());
+    draw(rng, total, replace, drawn_);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+        const auto [slot, place] = index.starts.find(drawn_[i]);
+        out[i] = {static_cast<std::uint32_t>(slot), store.episode(static_cast<std::uint32_t>(slot)).first + place};
+    }
+}
+
+}  // namespace ringback

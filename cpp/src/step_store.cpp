@@ -1,0 +1,633 @@
+#include "ringback/step_store.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "ringback/check.hpp"
+
+namespace ringback {
+
+namespace {
+
+constexpr std::int64_t kMaxCapacity = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxPageRows = 64, kMaxPageBytes = 16384, kMinPages = 64;
+
+// A power of two, at most 64 rows, 16 KiB and capacity / 64: larger pages gain a few per cent and cost memory with streams.
+int page_shift_for(std::int64_t capacity, std::size_t row_bytes) {
+    const std::int64_t most = std::min({kMaxPageRows, kMaxPageBytes / static_cast<std::int64_t>(row_bytes), capacity / kMinPages});
+    return most < 2 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(most))) - 1;
+}
+
+std::string readable_bytes(double bytes) {
+    static constexpr const char* kUnits[] = {"bytes", "kB", "MB", "GB", "TB", "PB", "EB"};
+    std::size_t unit = 0;
+    while (bytes >= 1000 && unit + 1 < std::size(kUnits)) bytes /= 1000, ++unit;
+    const auto tenths = static_cast<long long>(bytes * 10 + 0.5);
+    return std::to_string(tenths / 10) + (unit == 0 ? "" : "." + std::to_string(tenths % 10)) + " " + kUnits[unit];
+}
+
+template <class T>
+bool equal_values(const std::byte* a, const std::byte* b, std::size_t bytes) noexcept {
+    for (std::size_t i = 0; i < bytes; i += sizeof(T)) {
+        T x, y;
+        std::memcpy(&x, a + i, sizeof(T));
+        std::memcpy(&y, b + i, sizeof(T));
+        if (x != y && !(std::isnan(x) && std::isnan(y))) return false;
+    }
+    return true;
+}
+
+bool equal_halves(const std::byte* a, const std::byte* b, std::size_t bytes) noexcept {
+    const auto is_nan = [](std::uint16_t x) { return (x & 0x7c00U) == 0x7c00U && (x & 0x3ffU) != 0; };
+    for (std::size_t i = 0; i < bytes; i += 2) {
+        std::uint16_t x, y;
+        std::memcpy(&x, a + i, 2);
+        std::memcpy(&y, b + i, 2);
+        const bool both_zero = ((x | y) & 0x7fffU) == 0;
+        if (x != y && !both_zero && !(is_nan(x) && is_nan(y))) return false;
+    }
+    return true;
+}
+
+// Equal as values: NaN equals NaN, -0 equals 0.
+bool equal_values(DType dtype, const std::byte* a, const std::byte* b, std::size_t bytes) noexcept {
+    switch (dtype) {
+        case DType::f16:
+            return equal_halves(a, b, bytes);
+        case DType::f32:
+            return equal_values<float>(a, b, bytes);
+        case DType::f64:
+            return equal_values<double>(a, b, bytes);
+        default:
+            return std::memcmp(a, b, bytes) == 0;
+    }
+}
+
+}  // namespace
+
+void StepStore::Lane::push(std::uint32_t page) {
+    if (end - first == static_cast<std::int64_t>(ring.size())) {
+        std::vector<std::uint32_t> larger(ring.size() * 2);
+        for (std::int64_t i = first; i < end; ++i) larger[static_cast<std::size_t>(i) & (larger.size() - 1)] = page_at(i);
+        ring = std::move(larger);
+    }
+    ring[static_cast<std::size_t>(end++) & (ring.size() - 1)] = page;
+}
+
+StepStore::StepStore(Schema schema, std::int64_t capacity, Mismatch mismatch)
+    : schema_(std::move(schema)),
+      capacity_(capacity),
+      mismatch_(mismatch),
+      streams_(static_cast<std::size_t>(std::max<std::int64_t>(capacity, 1))) {
+    if (capacity < 1) throw std::invalid_argument("capacity must be >= 1 step, got " + std::to_string(capacity));
+    const double bytes = static_cast<double>(capacity) * static_cast<double>(schema_.row_bytes() + sizeof(std::uint32_t));
+    if (const std::uint64_t limit = memory_limit(); bytes > static_cast<double>(limit))
+        throw OutOfMemory("capacity must fit in this machine's memory (" + readable_bytes(static_cast<double>(limit)) + "), got " +
+                          std::to_string(capacity) + " steps of " + std::to_string(schema_.row_bytes()) + " bytes (" +
+                          readable_bytes(bytes) + ")");
+    if (capacity > kMaxCapacity)
+        throw std::invalid_argument("capacity must be <= 2**31 steps, got " + std::to_string(capacity));
+    page_shift_ = page_shift_for(capacity, schema_.row_bytes());
+    page_mask_ = rows_per_page() - 1;
+    row_of_.resize(static_cast<std::size_t>(capacity));
+    columns_.resize(schema_.columns().size());
+    entry_columns_.resize(schema_.observation_columns());
+    reserve(static_cast<std::size_t>(std::min<std::int64_t>(capacity, 16)));
+}
+
+// Room for so many more steps whatever streams write them, so that a write cannot fail half-way.
+void StepStore::reserve(std::size_t steps) {
+    if (free_pages_.size() < steps) {
+        const std::size_t whole = static_cast<std::size_t>(capacity_ >> page_shift_) + 3;
+        const std::size_t want = std::max<std::size_t>(page_count_ == 0 ? whole : 0, page_count_ + page_count_ / 8 + steps);
+        if (want << page_shift_ > std::numeric_limits<std::uint32_t>::max())
+            throw OutOfMemory("ringback: more than 2**32 rows in use by open streams");
+        const std::size_t rows = want << page_shift_;
+        records_.reserve(rows * schema_.record_bytes());
+        for (std::size_t c = 0; c < columns_.size(); ++c) columns_[c].reserve(rows * schema_.columns()[c]);
+        page_live_.resize(want);
+        free_pages_.reserve(want);
+        // The back is taken first: pages that were in use before, then those of the lowest address.
+        std::vector<std::uint32_t> fresh;
+        for (std::size_t page = want; page-- > page_count_;) fresh.push_back(static_cast<std::uint32_t>(page));
+        free_pages_.insert(free_pages_.begin(), fresh.begin(), fresh.end());
+        page_count_ = static_cast<std::uint32_t>(want);
+    }
+    if (free_entries_.size() < steps) {
+        const std::size_t want = entry_count_ + entry_count_ / 2 + std::max<std::size_t>(steps, 16);
+        entry_records_.reserve(want * schema_.observation_bytes());
+        for (std::size_t c = 0; c < entry_columns_.size(); ++c) entry_columns_[c].reserve(want * schema_.columns()[c]);
+        free_entries_.reserve(want);
+        std::vector<std::uint32_t> fresh;
+        for (std::size_t entry = want; entry-- > entry_count_;) fresh.push_back(static_cast<std::uint32_t>(entry));
+        free_entries_.insert(free_entries_.begin(), fresh.begin(), fresh.end());
+        entry_count_ = static_cast<std::uint32_t>(want);
+    }
+}
+
+// ---- writing ---------------------------------------------------------------------------------------------------------
+
+void StepStore::write(const StepRows& rows, std::span<const StreamKey> streams, std::span<std::int64_t> ids) {
+    if (mismatch_ == Mismatch::raise) check_matches(rows, streams);
+    reserve(rows.count);
+    for (std::size_t i = 0; i < rows.count; ++i)
+        ids[i] = write_one(rows, i, streams_.find(streams[i]), streams[i], rows.terminated[i] != 0, rows.truncated[i] != 0);
+}
+
+void StepStore::write_chunk(const StepRows& rows, const StreamKey& stream, std::int64_t start, bool cut, bool terminated,
+                            bool truncated, std::span<std::int64_t> ids) {
+    StreamTable::Node* node = streams_.find(stream);
+    std::int64_t expected = 0;
+    if (node != nullptr) {
+        const auto& known = node->second;
+        expected = known.state == StreamTable::State::dormant ? known.next_t : episodes_[known.episode].end;
+        if (known.state == StreamTable::State::finished)
+            throw std::invalid_argument("episode " + to_string(stream) + " must be added once, got a chunk from t = " +
+                                        std::to_string(start) + " after its end at t = " + std::to_string(expected));
+    }
+    if (start < expected)
+        throw std::invalid_argument("a chunk of episode " + to_string(stream) + " must start where the last one ended (t = " +
+                                    std::to_string(expected) + "), got t = " + std::to_string(start) + " again");
+    const bool gap = start > expected;
+    if (gap && !cut)
+        throw std::invalid_argument("a chunk of episode " + to_string(stream) + " must start where the last one ended (t = " +
+                                    std::to_string(expected) + "), got t = " + std::to_string(start) +
+                                    "; pass gap=\"cut\" to begin with missing history");
+    if (!gap && rows.count > 0 && mismatch_ == Mismatch::raise) check_matches({1, rows.fields, rows.successors}, {&stream, 1});
+    reserve(rows.count);
+
+    if (gap && node != nullptr) {
+        if (node->second.state == StreamTable::State::open) split_off(node);
+        streams_.forget(node);
+        node = nullptr;
+    }
+    if (rows.count == 0) {
+        if (node == nullptr || !(terminated || truncated)) return;
+        const auto flags = static_cast<std::uint8_t>((terminated ? kTerminated : 0) | (truncated ? kTruncated : 0));
+        if (node->second.state == StreamTable::State::open)
+            finish_episode(node->second.episode, flags);
+        else
+            streams_.forget(node);
+        return;
+    }
+    if (gap) {
+        const std::uint32_t slot = begin_episode(start);
+        node = streams_.open(stream, slot);
+        episodes_[slot].stream = node;
+    }
+    for (std::size_t i = 0; i < rows.count; ++i) {
+        const bool last = i + 1 == rows.count;
+        ids[i] = write_one(rows, i, i == 0 ? node : streams_.find(stream), stream, last && terminated, last && truncated);
+    }
+}
+
+bool StepStore::end_episode(const StreamKey& stream) {
+    StreamTable::Node* const node = streams_.find(stream);
+    if (node == nullptr || node->second.state == StreamTable::State::finished) return false;
+    if (node->second.state == StreamTable::State::open)
+        finish_episode(node->second.episode, kTruncated);
+    else
+        streams_.forget(node);
+    return true;
+}
+
+void StepStore::end_all_episodes() {
+    for (std::uint32_t slot = 0; slot < episodes_.size(); ++slot)
+        if (episodes_[slot].in_use && episodes_[slot].open) finish_episode(slot, kTruncated);
+    while (!streams_.dormant().empty()) streams_.forget(streams_.dormant().front());
+}
+
+void StepStore::set_field(std::uint32_t row, std::size_t field, const std::byte* value) noexcept {
+    std::memcpy(mutable_field(row, field), value, schema_.place(field).bytes);
+}
+
+StepStore::Match StepStore::compare(const StreamTable::Node* stream, const StepRows& rows, std::size_t i) const noexcept {
+    if (stream == nullptr || stream->second.state != StreamTable::State::open) return Match::none;
+    const Episode& episode = episodes_[stream->second.episode];
+    if (episode.first == episode.end) return Match::none;
+    const std::uint32_t row = row_of(episode, episode.end - 1);
+    const StepHeader last = header(row);
+    Match match = Match::same;
+    for (std::size_t leaf = 0; leaf < schema_.observation_count(); ++leaf) {
+        const std::byte* const given = rows.fields[leaf] + row_offset(leaf, i);
+        const std::byte* const stored = successor(row, last, leaf);
+        const std::size_t bytes = schema_.place(leaf).bytes;
+        if (std::memcmp(given, stored, bytes) == 0) continue;
+        if (!equal_values(schema_.field(leaf).dtype, given, stored, bytes)) return Match::differs;
+        match = Match::equal;
+    }
+    return match;
+}
+
+void StepStore::check_matches(const StepRows& rows, std::span<const StreamKey> streams) const {
+    for (std::size_t i = 0; i < rows.count; ++i)
+        if (compare(streams_.find(streams[i]), rows, i) == Match::differs)
+            throw std::invalid_argument("observation must equal the next_observation of the step before, got another one on stream " +
+                                        to_string(streams[i]) + "; call end_episode after a reset from outside");
+}
+
+std::int64_t StepStore::write_one(const StepRows& rows, std::size_t i, StreamTable::Node* stream, const StreamKey& key,
+                                  bool terminated, bool truncated) {
+    const Match match = compare(stream, rows, i);
+    if (match == Match::differs && mismatch_ == Mismatch::split) {
+        // The key lives on: a named stream's chunks count on, a numbered one begins anew.
+        const std::int64_t end = episodes_[stream->second.episode].end;
+        split_off(stream);
+        stream->second.episode = begin_episode(std::holds_alternative<std::string>(key) ? end : 0);
+        episodes_[stream->second.episode].stream = stream;
+    } else if (match == Match::differs) {
+        ++kept_;
+    }
+    if (stream == nullptr) {
+        stream = streams_.open(key, begin_episode(0));
+        episodes_[stream->second.episode].stream = stream;
+    } else if (stream->second.state == StreamTable::State::dormant) {
+        streams_.wake(stream, begin_episode(stream->second.next_t));
+        episodes_[stream->second.episode].stream = stream;
+    }
+    if (written_ >= capacity_) {
+        evict();
+        if (stream->second.state == StreamTable::State::dormant) {  // that was the last live step of this very episode
+            streams_.wake(stream, begin_episode(stream->second.next_t));
+            episodes_[stream->second.episode].stream = stream;
+        }
+    }
+
+    const std::uint32_t slot = stream->second.episode;
+    Episode& episode = episodes_[slot];
+    std::uint32_t entry;
+    if (match == Match::same && episode.first < episode.end) {
+        const std::uint32_t before = row_of(episode, episode.end - 1);
+        StepHeader last = header(before);
+        entry = last.link - 1;
+        last.link = 0;
+        put_header(before, last);
+    } else {
+        entry = take_entry();
+    }
+    fill_entry(entry, rows.successors, i);
+
+    const std::uint32_t row = put_row(episode);
+    fill_row(row, rows, i);
+    put_header(row, {written_, episode.end, slot, entry + 1});
+    put_flags(row, 0);
+    ++episode.end;
+    row_of_[static_cast<std::size_t>(next_slot_)] = row;
+    if (++next_slot_ == capacity_) next_slot_ = 0;
+    if (!windows_.empty()) count_windows(slot);
+    if (terminated || truncated)
+        finish_episode(slot, static_cast<std::uint8_t>((terminated ? kTerminated : 0) | (truncated ? kTruncated : 0)));
+    return written_++;
+}
+
+std::uint32_t StepStore::put_row(Episode& episode) {
+    Lane& lane = lanes_[episode.lane];
+    if (episode.first == episode.end) episode.origin = lane.next - episode.end;
+    RB_ASSUME(episode.origin + episode.end == lane.next);
+    const std::int64_t index = lane.next >> page_shift_;
+    if (index == lane.end) {
+        if (free_pages_.empty()) reserve(1);
+        lane.push(free_pages_.back());
+        free_pages_.pop_back();
+    }
+    const std::uint32_t page = lane.page_at(index);
+    ++page_live_[page];
+    return page << page_shift_ | static_cast<std::uint32_t>(lane.next++ & page_mask_);
+}
+
+void StepStore::fill_row(std::uint32_t row, const StepRows& rows, std::size_t i) noexcept {
+    for (std::size_t f = 0; f < schema_.places().size(); ++f)
+        std::memcpy(mutable_field(row, f), rows.fields[f] + row_offset(f, i), schema_.place(f).bytes);
+}
+
+void StepStore::fill_entry(std::uint32_t entry, std::span<const std::byte* const> successors, std::size_t i) noexcept {
+    for (std::size_t leaf = 0; leaf < schema_.observation_count(); ++leaf) {
+        const Place& place = schema_.place(leaf);
+        std::byte* const target =
+            place.in_column() ? entry_columns_[static_cast<std::size_t>(place.column)].data() + entry * place.bytes
+                              : entry_records_.data() + entry * schema_.observation_bytes() + place.offset;
+        std::memcpy(target, successors[leaf] + row_offset(leaf, i), place.bytes);
+    }
+}
+
+void StepStore::evict() noexcept {
+    const std::uint32_t row = row_of_[static_cast<std::size_t>(oldest_slot_)];
+    if (++oldest_slot_ == capacity_) oldest_slot_ = 0;
+    const StepHeader gone = header(row);
+    Episode& episode = episodes_[gone.episode];
+    if (gone.link != 0) free_entries_.push_back(gone.link - 1);
+
+    const std::uint32_t page = row >> page_shift_;
+    if (--page_live_[page] == 0) {
+        Lane& lane = lanes_[episode.lane];
+        RB_ASSUME(lane.first < lane.end && lane.page_at(lane.first) == page);
+        ++lane.first;
+        lane.next = std::max(lane.next, lane.first << page_shift_);  // what is left of a half-filled page is given up
+        free_pages_.push_back(page);
+    }
+    episode.first = gone.t + 1;
+    if (episode.first == episode.end)
+        drop_episode(gone.episode);
+    else if (!windows_.empty())
+        count_windows(gone.episode);
+}
+
+// ---- episodes --------------------------------------------------------------------------------------------------------
+
+std::uint32_t StepStore::begin_episode(std::int64_t t) {
+    if (free_episodes_.empty()) {
+        free_episodes_.push_back(static_cast<std::uint32_t>(episodes_.size()));
+        episodes_.emplace_back();
+        for (auto& window : windows_) window->starts.grow(episodes_.size());
+    }
+    const std::uint32_t slot = free_episodes_.back();
+    free_episodes_.pop_back();
+    const std::uint32_t lane = take_lane();
+    episodes_[slot] = {births_++, t, t, 0, lane, true, true, nullptr};
+    ++episode_count_;
+    ++open_count_;
+    return slot;
+}
+
+void StepStore::finish_episode(std::uint32_t slot, std::uint8_t flags) noexcept {
+    Episode& episode = episodes_[slot];
+    RB_ASSUME(episode.in_use && episode.open && episode.first < episode.end);
+    put_flags(row_of(episode, episode.end - 1), flags);
+    episode.open = false;
+    --open_count_;
+    free_lanes_.push_back(episode.lane);
+    if (episode.stream != nullptr && !streams_.finish(episode.stream)) episode.stream = nullptr;
+}
+
+// Ends the stream's open episode as truncated and parts the two: the stream stays in the table, without an episode.
+void StepStore::split_off(StreamTable::Node* stream) noexcept {
+    const std::uint32_t slot = stream->second.episode;
+    episodes_[slot].stream = nullptr;
+    finish_episode(slot, kTruncated);
+}
+
+// The last live step of the episode is gone.
+void StepStore::drop_episode(std::uint32_t slot) noexcept {
+    Episode& episode = episodes_[slot];
+    if (episode.open) {
+        free_lanes_.push_back(episode.lane);
+        --open_count_;
+        streams_.sleep(episode.stream, episode.end);
+    } else if (episode.stream != nullptr) {
+        streams_.forget(episode.stream);
+    }
+    episode.in_use = false;
+    episode.stream = nullptr;
+    --episode_count_;
+    free_episodes_.push_back(slot);
+    if (!windows_.empty()) count_windows(slot);
+}
+
+std::uint32_t StepStore::take_lane() {
+    if (free_lanes_.empty()) {
+        lanes_.emplace_back();
+        return static_cast<std::uint32_t>(lanes_.size() - 1);
+    }
+    const std::uint32_t lane = free_lanes_.back();
+    free_lanes_.pop_back();
+    return lane;
+}
+
+std::uint32_t StepStore::take_entry() noexcept {
+    const std::uint32_t entry = free_entries_.back();
+    free_entries_.pop_back();
+    entries_touched_ = std::max(entries_touched_, entry + 1);
+    return entry;
+}
+
+// ---- reading ---------------------------------------------------------------------------------------------------------
+
+std::int64_t StepStore::pages_in_use() const noexcept {
+    return static_cast<std::int64_t>(page_count_) - static_cast<std::int64_t>(free_pages_.size());
+}
+
+std::size_t StepStore::bytes() const noexcept {
+    std::size_t bytes = static_cast<std::size_t>(pages_in_use() << page_shift_) * schema_.row_bytes();
+    bytes += entries_touched_ * schema_.entry_bytes();
+    bytes += row_of_.size() * sizeof(std::uint32_t) + page_live_.size() + free_entries_.capacity() * sizeof(std::uint32_t);
+    bytes += episodes_.size() * sizeof(Episode) + free_episodes_.capacity() * sizeof(std::uint32_t);
+    for (const Lane& lane : lanes_) bytes += sizeof(Lane) + lane.ring.size() * sizeof(std::uint32_t);
+    for (const auto& window : windows_) bytes += window->starts.size() * sizeof(std::int64_t) * 8 / 7;
+    return bytes + streams_.size() * sizeof(StreamTable::Node);
+}
+
+std::uint32_t StepStore::row_of_number(std::int64_t number) const {
+    if (!is_live(number))
+        throw std::out_of_range("ids must be of live steps, in [" + std::to_string(oldest()) + ", " + std::to_string(written_) +
+                                "), got " + std::to_string(number));
+    return row_at_offset(number - oldest());
+}
+
+StepHeader StepStore::header(std::uint32_t row) const noexcept {
+    StepHeader header;
+    std::memcpy(&header, record(row) + schema_.header_offset(), sizeof header);
+    return header;
+}
+
+void StepStore::put_header(std::uint32_t row, const StepHeader& header) noexcept {
+    std::memcpy(record(row) + schema_.header_offset(), &header, sizeof header);
+}
+
+const std::byte* StepStore::field(std::uint32_t row, std::size_t index) const noexcept {
+    const Place& place = schema_.place(index);
+    return place.in_column() ? column(place.column, row) : record(row) + place.offset;
+}
+
+std::byte* StepStore::mutable_field(std::uint32_t row, std::size_t index) noexcept {
+    const Place& place = schema_.place(index);
+    return place.in_column() ? columns_[static_cast<std::size_t>(place.column)].data() + row * place.bytes
+                             : record(row) + place.offset;
+}
+
+const std::byte* StepStore::successor(std::uint32_t row, const StepHeader& header, std::size_t leaf) const noexcept {
+    const Place& place = schema_.place(leaf);
+    if (header.link == 0) {
+        const bool page_end = (row & static_cast<std::uint32_t>(page_mask_)) == static_cast<std::uint32_t>(page_mask_);
+        return field(page_end ? row_of(episodes_[header.episode], header.t + 1) : row + 1, leaf);
+    }
+    const std::uint32_t entry = header.link - 1;
+    return place.in_column() ? entry_column(place.column, entry) : entry_record(entry) + place.offset;
+}
+
+// ---- windows ---------------------------------------------------------------------------------------------------------
+
+namespace {
+
+// Starts of windows of `length` steps that lie wholly in what is live of an episode.
+std::int64_t count_starts(const Episode& episode, std::int64_t length) noexcept {
+    if (!episode.in_use) return 0;
+    return resolve_window(episode.extent(), episode.first + length - 1, episode.end).count;  // as many as last steps
+}
+
+}  // namespace
+
+void StepStore::count_windows(std::uint32_t slot) noexcept {
+    for (auto& window : windows_) window->starts.set(slot, count_starts(episodes_[slot], window->length));
+}
+
+const WindowIndex* StepStore::window_index(std::int64_t length) const noexcept {
+    for (const auto& window : windows_)
+        if (window->length == length) return window.get();
+    return nullptr;
+}
+
+void StepStore::prepare_windows(std::int64_t length) {
+    if (window_index(length) != nullptr) return;
+    auto window = std::make_unique<WindowIndex>();
+    window->length = length;
+    window->starts.grow(episodes_.size());
+    for (std::size_t slot = 0; slot < episodes_.size(); ++slot) window->starts.set(slot, count_starts(episodes_[slot], length));
+    if (windows_.size() == kWindowIndexes) windows_.erase(windows_.begin());
+    windows_.push_back(std::move(window));
+}
+
+std::vector<std::int64_t> StepStore::valid_starts(std::int64_t length) const {
+    std::vector<std::int64_t> starts;
+    const std::int64_t first = oldest();
+    for (std::int64_t offset = 0; offset < live(); ++offset) {
+        const StepHeader step = header(row_at_offset(offset));
+        if (resolve_window(episodes_[step.episode].extent(), step.t, step.t + length).count == length)
+            starts.push_back(first + offset);
+    }
+    return starts;
+}
+
+// ---- state -----------------------------------------------------------------------------------------------------------
+
+StepStore::State StepStore::state() const {
+    State state;
+    state.written = written_;
+    state.births = births_;
+    state.kept = kept_;
+    for (std::uint32_t slot = 0; slot < episodes_.size(); ++slot) {
+        const Episode& episode = episodes_[slot];
+        if (!episode.in_use) continue;
+        const bool has_stream = episode.stream != nullptr;
+        state.episodes.push_back({slot, episode.birth, episode.first, episode.end, episode.open, has_stream,
+                                  has_stream ? episode.stream->first : StreamKey()});
+    }
+    std::sort(state.episodes.begin(), state.episodes.end(), [](const auto& a, const auto& b) { return a.birth < b.birth; });
+    for (const auto* node : streams_.dormant()) state.dormant.push_back({node->first, node->second.next_t});
+    state.free_episodes = free_episodes_;
+    return state;
+}
+
+void StepStore::read_rows(std::int64_t begin, std::size_t count, const RowState& out) const {
+    for (std::size_t i = 0; i < count; ++i) {
+        const std::uint32_t row = row_of_number(begin + static_cast<std::int64_t>(i));
+        const StepHeader step = header(row);
+        for (std::size_t f = 0; f < schema_.fields().size(); ++f)
+            std::memcpy(out.fields[f] + row_offset(f, i), field(row, f), schema_.place(f).bytes);
+        out.t[i] = step.t;
+        out.episode[i] = step.episode;
+        out.flags[i] = flags(row);
+        out.owned[i] = step.link != 0;
+    }
+}
+
+namespace {
+
+void require(bool condition, const char* rule) {
+    if (!condition) throw std::invalid_argument(std::string("state must be consistent, got one in which ") + rule);
+}
+
+constexpr std::int64_t kMaxCount = std::int64_t{1} << 62;
+
+}  // namespace
+
+void StepStore::restore(const State& state) {
+    RB_ASSUME(written_ == 0 && episodes_.empty());
+    require(state.written >= 0 && state.written < kMaxCount && state.births >= 0 && state.births < kMaxCount && state.kept >= 0,
+            "a counter is out of range");
+    const std::size_t slots = state.episodes.size() + state.free_episodes.size();
+    require(slots <= 2 * static_cast<std::size_t>(capacity_) + 64, "there are more episodes than steps");
+    std::vector<bool> seen(slots);
+    const auto see = [&](std::uint32_t slot) {
+        require(slot < slots && !seen[slot], "episode slots are not a permutation");
+        seen[slot] = true;
+    };
+    episodes_.resize(slots);
+    restored_ends_.assign(slots, 0);
+    std::int64_t steps = 0;
+    for (const EpisodeState& e : state.episodes) {
+        see(e.slot);
+        require(e.first >= 0 && e.first < e.end && e.end < kMaxCount && e.end - e.first <= capacity_, "an episode has no steps");
+        require(e.birth >= 0 && e.birth < state.births, "an episode's birth is out of range");
+        require(!e.open || e.has_stream, "an open episode has no stream");
+        require(!e.has_stream || e.open || std::holds_alternative<std::string>(e.stream), "a closed episode has a numbered stream");
+        require(!e.has_stream || streams_.find(e.stream) == nullptr, "two episodes have one stream");
+        steps += e.end - e.first;
+        Episode& episode = episodes_[e.slot];
+        episode = {e.birth, e.first, e.first, 0, 0, true, true, nullptr};
+        restored_ends_[e.slot] = e.end;
+        if (e.has_stream) {
+            episode.stream = streams_.open(e.stream, e.slot);
+            if (!e.open) streams_.finish(episode.stream);
+        }
+        episode.open = e.open;
+        open_count_ += e.open ? 1 : 0;
+        ++episode_count_;
+    }
+    require(steps == std::min(state.written, capacity_), "the episodes' steps do not add up");
+    for (const std::uint32_t slot : state.free_episodes) see(slot);
+    for (const DormantState& d : state.dormant) {
+        require(streams_.find(d.stream) == nullptr, "two episodes have one stream");
+        require(d.next_t >= 0 && d.next_t < kMaxCount, "a dormant stream's step is out of range");
+        streams_.sleep(streams_.open(d.stream, kNoEpisode), d.next_t);
+    }
+    free_episodes_ = state.free_episodes;
+    births_ = state.births;
+    kept_ = state.kept;
+    written_ = state.written - steps;
+    next_slot_ = oldest_slot_ = written_ % capacity_;
+    restored_written_ = state.written;
+}
+
+void StepStore::restore_rows(const RowContent& rows) {
+    require(static_cast<std::int64_t>(rows.count) <= restored_written_ - written_, "there are more steps than were counted");
+    reserve(rows.count);
+    StepRows content{rows.count, rows.fields, rows.successors};
+    std::size_t next_successor = 0;
+    for (std::size_t i = 0; i < rows.count; ++i) {
+        const std::uint32_t slot = rows.episode[i];
+        require(slot < episodes_.size() && episodes_[slot].in_use, "a step is of no episode");
+        Episode& episode = episodes_[slot];
+        const std::int64_t end = restored_ends_[slot];
+        require(rows.t[i] == episode.end && episode.end < end, "a step is out of order");
+        const bool last = rows.t[i] + 1 == end;
+        const bool ended = last && !episode.open;
+        require(ended ? rows.flags[i] >= 1 && rows.flags[i] <= 3 : rows.flags[i] == 0, "an end is not where the episode ends");
+        require(rows.owned[i] != 0 || !last, "the newest step of an episode has no successor");
+        if (episode.first == episode.end) episode.lane = take_lane();
+        std::uint32_t link = 0;
+        if (rows.owned[i] != 0) {
+            require(next_successor < rows.successor_count, "a successor is missing");
+            link = take_entry() + 1;
+            fill_entry(link - 1, rows.successors, next_successor++);
+        }
+        const std::uint32_t row = put_row(episode);
+        fill_row(row, content, i);
+        put_header(row, {written_++, episode.end++, slot, link});
+        put_flags(row, rows.flags[i]);
+        row_of_[static_cast<std::size_t>(next_slot_)] = row;
+        if (++next_slot_ == capacity_) next_slot_ = 0;
+        if (ended) free_lanes_.push_back(episode.lane);
+    }
+    require(next_successor == rows.successor_count, "a successor is left over");
+}
+
+void StepStore::restore_done() {
+    require(written_ == restored_written_, "steps are missing");
+    restored_ends_ = {};
+}
+
+}  // namespace ringback

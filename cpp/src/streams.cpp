@@ -1,0 +1,63 @@
+#include "ringback/streams.hpp"
+
+#include <utility>
+
+namespace ringback {
+
+std::string to_string(const StreamKey& key) {
+    if (const auto* number = std::get_if<std::int64_t>(&key)) return std::to_string(*number);
+    return "'" + std::get<std::string>(key) + "'";
+}
+
+StreamTable::StreamTable(std::size_t capacity)
+    : capacity_(capacity),
+      pool_(std::make_unique<std::pmr::unsynchronized_pool_resource>()),
+      nodes_(pool_.get()),
+      dormant_(pool_.get()) {}
+
+StreamTable::Node* StreamTable::find(const StreamKey& key) {
+    const auto found = nodes_.find(key);
+    return found == nodes_.end() ? nullptr : &*found;
+}
+
+const StreamTable::Node* StreamTable::find(const StreamKey& key) const {
+    const auto found = nodes_.find(key);
+    return found == nodes_.end() ? nullptr : &*found;
+}
+
+StreamTable::Node* StreamTable::open(const StreamKey& key, std::uint32_t episode) {
+    Node& node = *nodes_.try_emplace(key).first;
+    node.second.state = State::open;
+    node.second.episode = episode;
+    return &node;
+}
+
+void StreamTable::sleep(Node* node, std::int64_t next_t) {
+    node->second.state = State::dormant;
+    node->second.episode = kNoEpisode;
+    node->second.next_t = next_t;
+    node->second.place = dormant_.insert(dormant_.end(), node);
+    if (dormant_.size() > capacity_) forget(dormant_.front());
+}
+
+void StreamTable::wake(Node* node, std::uint32_t episode) {
+    dormant_.erase(node->second.place);
+    node->second.state = State::open;
+    node->second.episode = episode;
+}
+
+bool StreamTable::finish(Node* node) {
+    if (std::holds_alternative<std::int64_t>(node->first)) {
+        forget(node);
+        return false;
+    }
+    node->second.state = State::finished;
+    return true;
+}
+
+void StreamTable::forget(Node* node) {
+    if (node->second.state == State::dormant) dormant_.erase(node->second.place);
+    nodes_.erase(nodes_.find(node->first));
+}
+
+}  // namespace ringback
