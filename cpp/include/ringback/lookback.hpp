@@ -60,7 +60,8 @@ enum class Negative : std::uint8_t {
 // What becomes of the part of a slice that lies outside of the extent.
 enum class Outside : std::uint8_t {
     kClip,  // it is left out, the way Python's own sequences do it
-    kFill,  // each of its rows is counted as missing
+    kFill,  // each of its rows is counted as missing; a slice wholly on one side of the extent is all missing rows,
+            // |stop - start| / |step| of them, rounded up, whichever way it runs (the rule of RLlib's buffers)
 };
 
 // A Python slice: absent bounds stand for the whole piece without its lookback. step is never 0.
@@ -112,6 +113,13 @@ constexpr StridedWindow rising(Extent extent, std::int64_t start, std::int64_t s
     return {fill_left, first, count, total - fill_left - count, step};
 }
 
+// A slice whose bounds both lie before the extent, or both behind it.
+constexpr StridedWindow all_missing(Extent extent, std::int64_t start, std::int64_t stop, std::int64_t step) noexcept {
+    const std::int64_t total = count_steps(std::min(start, stop), std::max(start, stop), step < 0 ? -step : step);
+    if (std::max(start, stop) < extent.begin) return {total, extent.begin, 0, 0, step};
+    return {0, extent.end, 0, total, step};
+}
+
 }  // namespace detail
 
 // The rows that a slice asks for, in the order it asks for them (fill_left comes first in that order). An absent start
@@ -124,6 +132,8 @@ constexpr StridedWindow resolve_slice(Extent extent, SliceBounds bounds, Negativ
     std::int64_t stop = falling ? origin - 1 : extent.end;
     if (bounds.start) start = resolve_index(extent, *bounds.start, negative);
     if (bounds.stop) stop = resolve_index(extent, *bounds.stop, negative);
+    if (outside == Outside::kFill && (std::max(start, stop) < extent.begin || std::min(start, stop) >= extent.end))
+        return detail::all_missing(extent, start, stop, step);
     if (!falling) return detail::rising(extent, start, stop, step, outside);
     // Seen in a mirror (time -> -time) a falling slice rises.
     StridedWindow mirrored = detail::rising({1 - extent.end, 1 - extent.begin}, -start, -stop, -step, outside);

@@ -41,6 +41,8 @@ inline Times slice(Extent extent, SliceBounds bounds, Negative negative, Outside
         stop = pull_in(stop, low, high);
     }
     Times out;
+    const bool one_side = (start < extent.begin && stop < extent.begin) || (start >= extent.end && stop >= extent.end);
+    if (outside == Outside::kFill && one_side && (up ? stop < start : start < stop)) std::swap(start, stop);
     for (std::int64_t t = start; up ? t < stop : t > stop; t += bounds.step)
         out.push_back(extent.holds(t) ? std::optional<std::int64_t>(t) : std::nullopt);
     return out;

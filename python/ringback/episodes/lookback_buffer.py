@@ -1,0 +1,739 @@
+"""One track of an episode: items of the steps so far, and some from before."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from .._core import lookback_positions, lookback_take
+from ..errors import EpisodeError
+from .padding import pad_rows
+from .space_rules import SpaceRules, dtype_holding, rules_for, space_struct_of
+from .structure import as_objects, difference, leaves, map_pair, map_structure, stack, unstack
+
+__all__ = ["REWARD_SPACE", "InfiniteLookbackBuffer"]
+
+Array = np.ndarray[Any, Any]
+
+# The space that rewards are said to be from. It decides nothing: rewards keep the dtype that they came with.
+REWARD_SPACE = gym.spaces.Box(-np.inf, np.inf, (), np.float32)
+
+_NOTHING = np.zeros((0,))
+
+
+class InfiniteLookbackBuffer:
+    """A list of items, or a structure of arrays, whose first rows are a lookback.
+
+    In **list form** the items are any Python objects. In **array form** (:attr:`finalized`) they are one structure of
+    arrays with a leading time axis, and room to grow, so that appending k items costs O(k).
+
+    Every read takes ``indices`` in one sense:
+
+    - an index i >= 0 counts from the first item after the lookback and never reaches the lookback;
+    - a negative one counts from the end, and reaches the lookback if it is far enough back; with
+      ``neg_index_as_lookback`` it counts from there into the lookback, -1 being its youngest item;
+    - a slice reads its bounds in the same way and clips, as Python's do; absent bounds leave the lookback out;
+    - a list, tuple or integer array is read index by index.
+
+    With ``fill``, what lies outside is filled instead of an ``IndexError`` or a shorter answer.
+
+    Parameters
+    ----------
+    data : list, or structure of ndarray (N, *D), optional
+        A list is copied, arrays are not (they are copied before the first change).
+    lookback : int, default 0
+        How many of the first items are lookback; at most all of them.
+    space : Space, optional
+        What the items are from; it decides shapes and dtypes, fills and one-hot codes.
+
+    Attributes
+    ----------
+    lookback : int
+        L, how many of the items are lookback.
+    finalized : bool
+        Whether the data is in array form.
+
+    References
+    ----------
+    RLlib 2.60, ``rllib.env.utils.infinite_lookback_buffer.InfiniteLookbackBuffer``.
+
+    Examples
+    --------
+    >>> b = InfiniteLookbackBuffer([5, 6, 7, 8, 9], lookback=2)
+    >>> len(b), b[0], b[-1], b.get(-1, neg_index_as_lookback=True)
+    (3, 7, 9, 6)
+    >>> b.get(slice(-3, 1), neg_index_as_lookback=True, fill=0)
+    [0, 5, 6, 7]
+    """
+
+    # _store: the list, or the structure of arrays with at least _size rows (array form only). _borrowed: the arrays may
+    # be seen by others too, so they are copied before a row that is in use changes.
+    __slots__ = ("_borrowed", "_rules", "_size", "_space", "_store", "finalized", "lookback")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, data: Any = None, lookback: int = 0, space: gym.Space[Any] | None = None) -> None:
+        self._set_data([] if data is None else data)
+        self.lookback: int = max(0, min(int(lookback), self.len_incl_lookback()))
+        self.space = space
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    def _set_data(self, data: Any) -> None:
+        self.finalized: bool = not isinstance(data, list)
+        self._borrowed: bool = True
+        if self.finalized:
+            self._store: Any = map_structure(np.asarray, data)
+            self._size: int = common_length(self._store, "InfiniteLookbackBuffer")
+        else:
+            self._store, self._size = list(data), 0
+
+    @property
+    def data(self) -> Any:
+        """All items, the lookback too: the list itself, or a structure of views of the arrays, shape (N, *D)."""
+        if not self.finalized:
+            return self._store
+        return map_structure(lambda a: a if len(a) == self._size else a[: self._size], self._store)
+
+    @data.setter
+    def data(self, data: Any) -> None:
+        self._set_data(data)
+
+    @property
+    def space(self) -> gym.Space[Any] | None:
+        """The space that the items are from."""
+        return self._space
+
+    @space.setter
+    def space(self, space: gym.Space[Any] | None) -> None:
+        self._space = space
+        self._rules: SpaceRules | None = None if space is None or space is REWARD_SPACE else rules_for(space)
+
+    @property
+    def space_struct(self) -> Any:
+        """The space as a structure of its leaf spaces."""
+        return space_struct_of(self._space)
+
+    def __len__(self) -> int:
+        size = self._size if self.finalized else len(self._store)
+        return max(0, size - self.lookback)
+
+    def len_incl_lookback(self) -> int:
+        """How many items there are, those of the lookback too."""
+        return self._size if self.finalized else len(self._store)
+
+    def __repr__(self) -> str:
+        items = self._store if not self.finalized else unstack(self.data)
+        return (
+            f"InfiniteLookbackBuffer({items[: self.lookback]} <- lookback({self.lookback}) | {items[self.lookback :]})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, InfiniteLookbackBuffer):
+            return NotImplemented
+        if (self.lookback, self.finalized, self._space) != (other.lookback, other.finalized, other._space):
+            return False
+        a, b = self.data, other.data
+        if self.finalized:
+            return difference(a, b) is None
+        return len(a) == len(b) and all(difference(x, y) is None for x, y in zip(a, b, strict=True))
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        indices: Any = None,
+        *,
+        neg_index_as_lookback: bool = False,
+        fill: Any = None,
+        one_hot_discrete: bool = False,
+    ) -> Any:
+        """Read items.
+
+        Parameters
+        ----------
+        indices : None, int, slice, or sequence of int
+            Which ones, as the class says; None is everything after the lookback.
+        neg_index_as_lookback : bool, default False
+            Whether negative indices count from the first item after the lookback.
+        fill : Any, optional
+            Stands for what is not there, in the shape, dtype and structure of the other items. One number is for all
+            leaves. A number that the dtype cannot hold widens the dtype of the answer.
+        one_hot_discrete : bool, default False
+            Whether Discrete and MultiDiscrete leaves are given as one-hot codes (float32); a fill is then that value
+            in all places.
+
+        Returns
+        -------
+        Any
+            One item for an int. Else a list (list form), or a structure of arrays with a leading axis (array form): a
+            **view** for a slice that fills nothing, a copy otherwise.
+
+        Raises
+        ------
+        IndexError
+            If an index is out of range, and no fill is given.
+        EpisodeError
+            If one-hot codes are asked for without a space.
+        TypeError
+            If indices are of another type.
+
+        Notes
+        -----
+        O(items asked for), whatever the buffer's length.
+        """
+        if fill is None and not one_hot_discrete and not self.finalized:
+            return lookback_take(
+                self._store, self.lookback, indices, neg_index_as_lookback, "InfiniteLookbackBuffer.get"
+            )
+        return self.read(indices, neg_index_as_lookback, fill, one_hot_discrete, "InfiniteLookbackBuffer.get")
+
+    def read(self, indices: Any, neg: bool, fill: Any, coded: bool, where: str) -> Any:
+        """The general :meth:`get`, for callers with a name of their own in messages."""
+        if coded and self._rules is None:
+            raise EpisodeError(f"{where}: one_hot_discrete must come with a space, got space None")
+        if not self.finalized:
+            if fill is None and not coded:
+                return lookback_take(self._store, self.lookback, indices, neg, where)
+            return self._read_list(indices, neg, fill, coded, where)
+        found = lookback_positions(self._size, self.lookback, indices, neg, fill is not None, where)
+        if isinstance(found, tuple):
+            left, rows, _, right = found
+            data = map_structure(lambda a: a[rows], self._store)
+            if coded:
+                data = self._coded(data, where)
+            return data if not (left or right) else self._padded(data, left, right, fill, coded)
+        if isinstance(found, int):
+            if found >= 0 and not coded:
+                return map_structure(lambda a: a[found], self._store)
+            return map_structure(lambda a: a[0], self._picked([found], fill, coded, where))
+        return self._picked(found, fill, coded, where)
+
+    def _coded(self, data: Any, where: str) -> Any:
+        assert self._rules is not None
+        return self._rules.one_hot(data, where)
+
+    def _fill_rows(self, like: Any, count: int, fill: Any, coded: bool) -> Any:
+        """Fill rows as a structure of arrays; ``like`` has the other rows, and decides where no space does."""
+        if self._rules is not None and (coded or common_length(like, "fill") == 0):
+            return self._rules.fill(fill, count, coded)
+        if isinstance(fill, (dict, tuple)):
+            return map_pair(lambda a, value, _: fill_leaf(a, count, value), like, fill, "fill")
+        return map_structure(lambda a: fill_leaf(a, count, fill), like)
+
+    def _padded(self, data: Any, left: int, right: int, fill: Any, coded: bool) -> Any:
+        if isinstance(data, np.ndarray) and not isinstance(fill, (dict, tuple)):
+            return padded_leaf(data, left, right, fill)
+        if isinstance(fill, (dict, tuple)):
+            return map_pair(lambda a, value, _: padded_leaf(a, left, right, value), data, fill, "fill")
+        return map_structure(lambda a: padded_leaf(a, left, right, fill), data)
+
+    def _picked(self, positions: Sequence[int], fill: Any, coded: bool, where: str) -> Any:
+        """Rows at positions, -1 for a fill."""
+        at = np.asarray(positions, np.int64)
+        there = at >= 0
+        data = map_structure(lambda a: a[at[there]], self._store)
+        if coded:
+            data = self._coded(data, where)
+        if there.all():
+            return data
+        missing = self._fill_rows(data, int((~there).sum()), fill, coded)
+        return map_pair(lambda a, f, _: interleaved(a, f, there), data, missing, where)
+
+    def _read_list(self, indices: Any, neg: bool, fill: Any, coded: bool, where: str) -> Any:
+        found = lookback_positions(len(self._store), self.lookback, indices, neg, fill is not None, where)
+        if isinstance(found, tuple):
+            left, rows, _, right = found
+            items = self._store[rows]
+            if coded and items:
+                items = self._coded_items(items, where)
+            if left or right:
+                items = [*self._fill_items(left, fill, coded), *items, *self._fill_items(right, fill, coded)]
+            return items
+        if isinstance(found, int):
+            if found < 0:
+                return self._fill_items(1, fill, coded)[0]
+            item = self._store[found]
+            return self._coded_items([item], where)[0] if coded else item
+        return [self._read_one(k, fill, coded, where) for k in found]
+
+    def _read_one(self, position: int, fill: Any, coded: bool, where: str) -> Any:
+        if position < 0:
+            return self._fill_items(1, fill, coded)[0]
+        return self._coded_items([self._store[position]], where)[0] if coded else self._store[position]
+
+    def _coded_items(self, items: list[Any], where: str) -> list[Any]:
+        assert self._rules is not None
+        return unstack(self._rules.one_hot(self._rules.stack(items, where), where))
+
+    def _fill_items(self, count: int, fill: Any, coded: bool) -> list[Any]:
+        """Fill items, each an object of its own."""
+        if count == 0:
+            return []
+        if self._rules is not None:
+            return unstack(self._rules.fill(fill, count, coded))
+        if not self._store:
+            return [copy.copy(fill) for _ in range(count)]
+        return [fill_like(self._store[-1], fill) for _ in range(count)]
+
+    def __getitem__(self, indices: Any) -> Any:
+        if not self.finalized:
+            return lookback_take(self._store, self.lookback, indices, False, "InfiniteLookbackBuffer.get")
+        return self.read(indices, False, None, False, "InfiniteLookbackBuffer.get")
+
+    def __iter__(self) -> Iterator[Any]:
+        data = self.get()
+        return iter(data if not self.finalized else unstack(data))
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def set(self, new_data: Any, *, at_indices: Any = None, neg_index_as_lookback: bool = False) -> None:
+        """Put other items in the place of some.
+
+        Parameters
+        ----------
+        new_data : Any
+            One item for an int; else as many items as the indices name: a list, or a structure of arrays.
+        at_indices : None, int, slice, or sequence of int
+            Which ones, in the sense of :meth:`get`; None is everything after the lookback.
+        neg_index_as_lookback : bool, default False
+            Whether negative indices count from the first item after the lookback.
+
+        Raises
+        ------
+        IndexError
+            If an index is out of range, or there are not as many items as indices. Nothing is changed then.
+        EpisodeError
+            If, in array form, the items do not fit the space or the other items. Nothing is changed then.
+        """
+        self.write(new_data, at_indices, neg_index_as_lookback, "InfiniteLookbackBuffer.set")
+
+    def write(self, new_data: Any, indices: Any, neg: bool, where: str) -> None:
+        """The general :meth:`set`, for callers with a name of their own in messages."""
+        size = self.len_incl_lookback()
+        found = lookback_positions(size, self.lookback, indices, neg, False, where)
+        if isinstance(found, int):
+            rows: Any = found
+            items = [new_data]
+        else:
+            rows = found[1] if isinstance(found, tuple) else found
+            items = new_data
+            count = found[2] if isinstance(found, tuple) else len(found)
+            given = len(items) if isinstance(items, list) else common_length(items, where)
+            if given != count:
+                raise IndexError(f"{where}: new_data must hold one item for each of the {count} indices, got {given}")
+        if not self.finalized:
+            self._write_list(rows, items)
+        elif size:
+            self._write_arrays([rows] if isinstance(rows, int) else rows, self._as_arrays(items, where), where)
+
+    def _write_list(self, rows: Any, items: Any) -> None:
+        values = items if isinstance(items, list) else unstack(items)
+        if isinstance(rows, int):
+            self._store[rows] = values[0]
+        elif isinstance(rows, slice):
+            for position, value in zip(range(*rows.indices(len(self._store))), values, strict=True):
+                self._store[position] = value
+        else:
+            for position, value in zip(rows, values, strict=True):
+                self._store[position] = value
+
+    def _as_arrays(self, items: Any, where: str) -> Any:
+        """Items, a list or arrays, as a checked structure of arrays that fits the store's."""
+        if self._rules is not None:
+            return self._rules.stack(items, where) if isinstance(items, list) else self._rules.conform(items, where)
+        return stack(items, where) if isinstance(items, list) else map_structure(np.asarray, items)
+
+    def _write_arrays(self, rows: Any, arrays: Any, where: str) -> None:
+        store = map_pair(lambda a, new, path: widened(a, new, self._size, where, path), self._store, arrays, where)
+        for old, new in zip(leaves(self._store), leaves(store), strict=True):
+            if self._borrowed and new is old:
+                store = map_structure(np.copy, store)
+                break
+        map_pair(lambda a, new, _: a.__setitem__(rows, new), store, arrays, where)
+        self._store, self._borrowed = store, False
+
+    def __setitem__(self, indices: Any, new_data: Any) -> None:
+        self.write(new_data, indices, False, "InfiniteLookbackBuffer.set")
+
+    def append(self, item: Any) -> None:
+        """Add one item at the end.
+
+        Parameters
+        ----------
+        item : Any
+            In array form it is copied, and checked against the space or the other items.
+
+        Raises
+        ------
+        EpisodeError
+            If it does not fit, in array form. Nothing is changed then.
+
+        Notes
+        -----
+        O(1) amortised in both forms.
+        """
+        if not self.finalized:
+            self._store.append(item)
+        else:
+            self._extend_arrays(
+                self._as_arrays([item], "InfiniteLookbackBuffer.append"), "InfiniteLookbackBuffer.append"
+            )
+
+    def extend(self, items: Any) -> None:
+        """Add several items at the end: a list, or a structure of arrays.
+
+        Parameters
+        ----------
+        items : list, or structure of ndarray (k, *D)
+            The items, in order.
+
+        Raises
+        ------
+        EpisodeError
+            If they do not fit, in array form. Nothing is changed then.
+
+        Notes
+        -----
+        O(k) amortised in both forms.
+        """
+        where = "InfiniteLookbackBuffer.extend"
+        if isinstance(items, InfiniteLookbackBuffer):
+            items = items.data
+        elif not isinstance(items, (list, tuple, dict, np.ndarray)):
+            items = list(items)
+        if not self.finalized:
+            self._store.extend(items if isinstance(items, list) else unstack(items))
+        elif not isinstance(items, list) or items:
+            self._extend_arrays(self._as_arrays(items, where), where)
+
+    def concat(self, other: InfiniteLookbackBuffer) -> None:
+        """Add the other buffer's items, its lookback left out, at the end.
+
+        Parameters
+        ----------
+        other : InfiniteLookbackBuffer
+            In either form; it stays what it is.
+
+        Raises
+        ------
+        EpisodeError
+            If its items do not fit, in array form. Nothing is changed then.
+        """
+        if not isinstance(other, InfiniteLookbackBuffer):
+            raise TypeError(f"InfiniteLookbackBuffer.concat: other must be an InfiniteLookbackBuffer, got {other!r}")
+        self.extend(other.get())
+
+    def _extend_arrays(self, arrays: Any, where: str) -> None:
+        count = common_length(arrays, where)
+        if count == 0:
+            return
+        if self._size == 0 and self._rules is None:
+            # There was no item yet to say what the items are like.
+            self._store, self._size, self._borrowed = map_structure(np.copy, arrays), count, False
+            return
+        size = self._size + count
+        store = map_pair(
+            lambda a, new, path: grown(a, new, self._size, size, self._borrowed, where, path),
+            self._store,
+            arrays,
+            where,
+        )
+        map_pair(lambda a, new, _: a.__setitem__(slice(self._size, size), new), store, arrays, where)
+        replaced = all(a is not b for a, b in zip(leaves(self._store), leaves(store), strict=True))
+        self._store, self._size = store, size
+        self._borrowed = self._borrowed and not replaced
+
+    # Adding in two moves, so that several tracks can be checked before any is changed: row(s)_for converts and checks,
+    # add_row(s) adds what it gave.
+
+    def row_for(self, item: Any, where: str) -> Any:
+        """One item made ready for :meth:`add_row`."""
+        return self.rows_for([item], where) if self.finalized else item
+
+    def rows_for(self, items: Any, where: str) -> Any:
+        """Items, a list or arrays, made ready for :meth:`add_rows` (array form)."""
+        if isinstance(items, list) and not items:
+            return None
+        arrays = self._as_arrays(items, where)
+        if self._size:
+            map_pair(lambda a, new, path: check_shape(a, new, where, path), self._store, arrays, where)
+        return arrays
+
+    def add_row(self, row: Any, where: str) -> None:
+        """Add one item from :meth:`row_for` or :meth:`padding_row`."""
+        if self.finalized:
+            self._extend_arrays(row, where)
+        else:
+            self._store.append(row)
+
+    def add_rows(self, rows: Any, where: str) -> None:
+        """Add items from :meth:`rows_for`."""
+        if rows is not None:
+            self._extend_arrays(rows, where)
+
+    def padding_row(self) -> Any:
+        """The item for a step at which this track's key is missing, ready for :meth:`add_row`."""
+        rows = pad_rows(self, 1)
+        return rows if self.finalized else rows[0]
+
+    def pop(self, index: int = -1) -> Any:
+        """Remove one item.
+
+        Parameters
+        ----------
+        index : int, default -1
+            In the sense of :meth:`get`; removing an item of the lookback shortens the lookback.
+
+        Returns
+        -------
+        Any
+            The item.
+
+        Raises
+        ------
+        IndexError
+            If it is out of range.
+
+        Notes
+        -----
+        O(1) at the end, else O(N).
+        """
+        position = lookback_positions(
+            self.len_incl_lookback(), self.lookback, index, False, False, "InfiniteLookbackBuffer.pop"
+        )
+        if not isinstance(position, int):
+            raise TypeError(f"InfiniteLookbackBuffer.pop: index must be an int, got {index!r}")
+        if self.finalized:
+            item = map_structure(lambda a: a[position].copy(), self._store)
+            if position != self._size - 1:
+                self._store = map_structure(lambda a: np.delete(a[: self._size], position, axis=0), self._store)
+                self._borrowed = False
+            elif self._borrowed:
+                # The next append must not write into a row that others see.
+                self._store = map_structure(lambda a: a[:position], self._store)
+            self._size -= 1
+        else:
+            item = self._store.pop(position)
+        if position < self.lookback:
+            self.lookback -= 1
+        return item
+
+    def finalize(self) -> None:
+        """Turn the list of items into a structure of arrays, for good; the space's dtypes where there is one.
+
+        Raises
+        ------
+        EpisodeError
+            If items do not fit the space, or one another. Nothing is changed then.
+        """
+        self.to_arrays("InfiniteLookbackBuffer.finalize")
+
+    def to_arrays(self, where: str) -> None:
+        """The general :meth:`finalize`, for callers with a name of their own in messages."""
+        if not self.finalized:
+            self.adopt(self.as_arrays(where))
+
+    def as_arrays(self, where: str) -> Any:
+        """What :meth:`finalize` would make of the items."""
+        if self.finalized:
+            return self._store
+        if self._rules is not None:
+            return self._rules.stack(self._store, where)
+        return stack(self._store, where) if self._store else _NOTHING
+
+    def adopt(self, arrays: Any) -> None:
+        """Take arrays over as the data; nobody else may hold them."""
+        if not self.finalized:
+            self._store, self._size = arrays, len(self._store)
+            self.finalized, self._borrowed = True, arrays is _NOTHING
+
+    def __add__(self, other: Any) -> InfiniteLookbackBuffer:
+        if self.finalized:
+            raise RuntimeError("InfiniteLookbackBuffer.__add__: the buffer must be in list form, got array form")
+        if isinstance(other, InfiniteLookbackBuffer):
+            data = self._store + list(other)
+        elif isinstance(other, (list, tuple)):
+            data = self._store + list(other)
+        else:
+            data = [item + other for item in self._store]
+        return InfiniteLookbackBuffer(data, self.lookback, self._space)
+
+    # -- derived ones ------------------------------------------------------------------------------------------------
+
+    def piece(self, first: int, last: int, lookback: int) -> InfiniteLookbackBuffer:
+        """Items first <= position < last, positions counting the lookback; arrays are shared until one side writes."""
+        out = InfiniteLookbackBuffer.__new__(InfiniteLookbackBuffer)
+        out.lookback, out.finalized, out._borrowed = lookback, self.finalized, True
+        out._space, out._rules = self._space, self._rules
+        if self.finalized:
+            store = self._store
+            rows = slice(first, last)
+            out._store = store[rows] if isinstance(store, np.ndarray) else map_structure(lambda a: a[rows], store)
+            out._size = last - first
+            self._borrowed = True
+        else:
+            out._store, out._size = self._store[first:last], 0
+        return out
+
+    def __copy__(self) -> InfiniteLookbackBuffer:
+        return self.piece(0, self.len_incl_lookback(), self.lookback)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> InfiniteLookbackBuffer:
+        out = self.piece(0, self.len_incl_lookback(), self.lookback)
+        if self.finalized:
+            out._store = (
+                copy.deepcopy(out._store, memo) if has_objects(out._store) else map_structure(np.copy, out._store)
+            )
+            out._borrowed = False
+        else:
+            out._store = copy.deepcopy(self._store, memo)
+        return out
+
+    def get_state(self) -> dict[str, Any]:
+        """The content as a dict: ``data``, ``lookback``, ``finalized``, ``space``.
+
+        Returns
+        -------
+        dict
+            A snapshot: later changes of the buffer do not show in it. List items are the same objects.
+        """
+        data = list(self._store) if not self.finalized else self.data
+        self._borrowed = True
+        return {"data": data, "lookback": self.lookback, "finalized": self.finalized, "space": self._space}
+
+    @staticmethod
+    def from_state(state: dict[str, Any]) -> InfiniteLookbackBuffer:
+        """Make a buffer from what :meth:`get_state` gave.
+
+        Parameters
+        ----------
+        state : dict
+            The state.
+
+        Returns
+        -------
+        InfiniteLookbackBuffer
+            Equal to the one that gave it.
+        """
+        return InfiniteLookbackBuffer(state["data"], state["lookback"], state["space"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.get_state()
+        if self._space is REWARD_SPACE:
+            state["space"] = "rewards"  # so that it is that very object again
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set_data(state["data"])
+        self.lookback = state["lookback"]
+        self.space = REWARD_SPACE if isinstance(state["space"], str) else state["space"]
+
+
+# -- leaves ------------------------------------------------------------------------------------------------------------
+
+
+def common_length(structure: Any, where: str) -> int:
+    """The leading length that all leaves have."""
+    if isinstance(structure, np.ndarray):
+        if structure.ndim == 0:
+            raise EpisodeError(f"{where}: data must have a leading time axis, got shape ()")
+        return len(structure)
+    lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in leaves(structure)}
+    if len(lengths) != 1 or None in lengths:
+        raise EpisodeError(f"{where}: the leaves of data must have one leading length, got {sorted(map(str, lengths))}")
+    return int(lengths.pop())
+
+
+def has_objects(structure: Any) -> bool:
+    """Whether any leaf is an array of Python objects."""
+    return any(leaf.dtype.hasobject for leaf in leaves(structure))
+
+
+def fill_leaf(like: Array, count: int, fill: Any) -> Array:
+    """Rows (count, *D) of one value, for the rows (T, *D) of ``like``."""
+    if like.dtype == object:
+        return as_objects([fill] * count)
+    out = np.empty((count, *like.shape[1:]), dtype_holding(like.dtype, fill))
+    out[...] = fill
+    return out
+
+
+def padded_leaf(rows: Array, left: int, right: int, fill: Any) -> Array:
+    """Rows (T, *D) between fills; a new array."""
+    count = len(rows)
+    out = np.empty((left + count + right, *rows.shape[1:]), dtype_holding(rows.dtype, fill))
+    if rows.dtype == object:
+        for k in (*range(left), *range(left + count, len(out))):
+            out[k] = fill
+    else:
+        out[:left] = fill
+        out[left + count :] = fill
+    out[left : left + count] = rows
+    return out
+
+
+def interleaved(rows: Array, fills: Array, there: Array) -> Array:
+    """Rows where ``there``, fills elsewhere; a new array."""
+    out = np.empty((len(there), *rows.shape[1:]), np.result_type(rows.dtype, fills.dtype))
+    out[there] = rows
+    out[~there] = fills
+    return out
+
+
+def fill_like(item: Any, fill: Any) -> Any:
+    """A fill in the structure, shape and dtype of an item."""
+    if isinstance(item, (dict, tuple)):
+        if isinstance(fill, (dict, tuple)):
+            return map_pair(lambda leaf, value, _: fill_like(leaf, value), item, fill, "fill")
+        return map_structure(lambda leaf: fill_like(leaf, fill), item)
+    if isinstance(item, np.ndarray) and item.dtype != object:
+        return np.full(item.shape, fill, dtype_holding(item.dtype, fill))
+    if isinstance(item, np.generic):
+        return dtype_holding(item.dtype, fill).type(fill)
+    if isinstance(item, (bool, int, float)) and isinstance(fill, (bool, int, float)) and type(item)(fill) == fill:
+        return type(item)(fill)
+    return copy.copy(fill)
+
+
+def common_dtype(array: Array, new: Array) -> np.dtype[Any]:
+    """The dtype that holds what is there and what is new; that of what is there if it can."""
+    if array.dtype == new.dtype:
+        return array.dtype
+    if array.dtype.kind in "OUSV" or new.dtype.kind in "OUSV":
+        return np.result_type(array.dtype, new.dtype)
+    if np.can_cast(new.dtype, array.dtype, "same_kind"):
+        return array.dtype
+    with np.errstate(all="ignore"):
+        if np.array_equal(new.astype(array.dtype), new):
+            return array.dtype
+    return np.result_type(array.dtype, new.dtype)
+
+
+def check_shape(array: Array, new: Array, where: str, path: str) -> None:
+    """Raise if the rows differ in shape."""
+    if array.shape[1:] != new.shape[1:]:
+        at = f" at {path!r}" if path else ""
+        raise EpisodeError(f"{where}: data{at} must have shape {array.shape[1:]} a step, got {new.shape[1:]}")
+
+
+def widened(array: Array, new: Array, size: int, where: str, path: str) -> Array:
+    """The array itself, or a copy with a dtype that can hold the new rows too."""
+    check_shape(array, new, where, path)
+    dtype = common_dtype(array, new)
+    return array if dtype == array.dtype else array[:size].astype(dtype)
+
+
+def grown(array: Array, new: Array, used: int, size: int, borrowed: bool, where: str, path: str) -> Array:
+    """The array itself if rows up to ``size`` fit and can hold the new ones, or a larger copy of the used rows."""
+    check_shape(array, new, where, path)
+    dtype = common_dtype(array, new)
+    if size <= len(array) and dtype == array.dtype:
+        return array
+    out = np.empty((max(size + 8, size + (size >> 1)), *array.shape[1:]), dtype)
+    out[:used] = array[:used]
+    return out

@@ -1,0 +1,252 @@
+"""What a gymnasium space says about episode data: dtypes, shapes, bounds, one-hot codes, fills."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from ..errors import EpisodeError
+from .one_hot import one_hot, one_hot_multidiscrete
+from .structure import as_objects, map_pair, map_structure, stack_leaf
+
+__all__ = ["LeafRules", "SpaceRules", "rules_for"]
+
+Array = np.ndarray[Any, Any]
+
+
+class LeafRules:
+    """The rules of one leaf of a space.
+
+    Attributes
+    ----------
+    space : Space
+        The leaf itself.
+    path : str
+        Where it is, such as ``"camera/left"``; ``""`` for a space that is no structure.
+    dtype : dtype or None
+        The dtype of its arrays; None where items are kept as objects (Text, Graph, Sequence, spaces of others).
+    shape : tuple of int
+        The shape of one item.
+    """
+
+    __slots__ = ("_high", "_low", "dtype", "path", "shape", "space")
+
+    def __init__(self, space: gym.Space[Any], path: str) -> None:
+        self.space = space
+        self.path = path
+        known = isinstance(
+            space, (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+        )
+        self.dtype: np.dtype[Any] | None = np.dtype(space.dtype) if known and space.dtype is not None else None
+        self.shape: tuple[int, ...] = tuple(space.shape or ()) if known else ()
+        self._low: Any = None
+        self._high: Any = None
+        if isinstance(space, gym.spaces.Box):
+            self._low, self._high = bounds_that_bind(space)
+        elif isinstance(space, gym.spaces.Discrete):
+            self._low, self._high = space.start, space.start + space.n - 1
+        elif isinstance(space, gym.spaces.MultiDiscrete):
+            self._low = np.broadcast_to(getattr(space, "start", 0), space.nvec.shape)
+            self._high = self._low + space.nvec - 1
+        elif isinstance(space, gym.spaces.MultiBinary):
+            self._low, self._high = 0, 1
+
+    def _at(self) -> str:
+        return f" at {self.path!r}" if self.path else ""
+
+    def stack(self, items: Sequence[Any], where: str) -> Array:
+        """Items (T,) to a checked array (T, *shape) of the space's dtype; a new array."""
+        if self.dtype is None:
+            for item in items:
+                if not self.space.contains(item):
+                    raise EpisodeError(f"{where}: data{self._at()} must be in {self.space}, got {item!r}")
+            return as_objects(items)
+        if not len(items):
+            return np.zeros((0, *self.shape), self.dtype)
+        return self.conform(stack_leaf(items, where, self.path), where)
+
+    def conform(self, rows: Any, where: str) -> Array:
+        """Check rows (T, *shape), and give them in the space's dtype: the same array if it has it already."""
+        array = np.asarray(rows)
+        if self.dtype is None:
+            return array
+        if array.shape[1:] != self.shape:
+            got = array.shape[1:]
+            raise EpisodeError(f"{where}: data{self._at()} must have shape {self.shape} a step, got {got}")
+        if array.dtype != self.dtype:
+            array = self._cast(array, where)
+        self.check_bounds(array, where)
+        return array
+
+    def _cast(self, array: Array, where: str) -> Array:
+        assert self.dtype is not None
+        if np.can_cast(array.dtype, self.dtype, "same_kind"):
+            return array.astype(self.dtype)
+        if array.dtype.kind in "iub" and self.dtype.kind in "iub":
+            cast = array.astype(self.dtype)
+            if np.array_equal(cast, array):
+                return cast
+        raise EpisodeError(f"{where}: data{self._at()} must fit {self.dtype} of {self.space}, got {array.dtype}")
+
+    def check_bounds(self, array: Array, where: str) -> None:
+        """Check that rows (T, *shape) are inside the bounds; NaN is outside of none.
+
+        Raises
+        ------
+        EpisodeError
+            If a value is not in the space.
+        """
+        low, high = self._low, self._high
+        if array.size == 0 or (low is None and high is None):
+            return
+        outside = None
+        if low is not None and (array < low).any():
+            outside = array < low
+        elif high is not None and (array > high).any():
+            outside = array > high
+        if outside is not None:
+            at = np.argwhere(outside)[0]
+            raise EpisodeError(
+                f"{where}: data{self._at()} must be in {self.space}, got {array[tuple(at)]} at step {at[0]} of {len(array)}"
+            )
+
+    def one_hot(self, rows: Any) -> Any:
+        """One-hot code of rows (T, *shape): float32 (T, n), or (T, sum(nvec)); other leaves come back as they are."""
+        if isinstance(self.space, gym.spaces.Discrete):
+            return one_hot(rows, int(self.space.n), int(self.space.start))
+        if isinstance(self.space, gym.spaces.MultiDiscrete):
+            return one_hot_multidiscrete(rows, self.space)
+        return rows
+
+    def fill(self, value: Any, count: int, coded: bool) -> Any:
+        """Fill rows (count, *shape), all of that value; with ``coded`` shaped like one-hot codes."""
+        if coded and isinstance(self.space, gym.spaces.Discrete):
+            return np.full((count, int(self.space.n)), value, np.float32)
+        if coded and isinstance(self.space, gym.spaces.MultiDiscrete):
+            return np.full((count, int(self.space.nvec.sum())), value, np.float32)
+        if self.dtype is None:
+            return as_objects([value] * count)
+        return np.full((count, *self.shape), value, dtype_holding(self.dtype, value))
+
+
+def bounds_that_bind(space: gym.spaces.Box) -> tuple[Any, Any]:
+    """The bounds of a Box, None for those that no value of its dtype can break."""
+    low, high = np.asarray(space.low), np.asarray(space.high)
+    if space.dtype is not None and np.dtype(space.dtype).kind in "iu":
+        info = np.iinfo(space.dtype)
+        return (None if (low == info.min).all() else low), (None if (high == info.max).all() else high)
+    return (None if np.isneginf(low).all() else low), (None if np.isposinf(high).all() else high)
+
+
+def dtype_holding(dtype: np.dtype[Any], value: Any) -> np.dtype[Any]:
+    """The given dtype if it can hold the value, else one that holds both."""
+    given = np.asarray(value)
+    if dtype.kind in "OUS" or given.dtype.kind in "OUS":
+        return np.result_type(dtype, given.dtype) if dtype.kind != "O" else dtype
+    if given.dtype.kind in "fc" and dtype.kind in "fc" and given.dtype.kind <= dtype.kind:
+        return dtype
+    with np.errstate(all="ignore"):
+        if np.array_equal(given.astype(dtype), given):
+            return dtype
+    return np.result_type(dtype, given.dtype)
+
+
+class SpaceRules:
+    """The rules of a whole space, leaf by leaf.
+
+    Parameters
+    ----------
+    space : Space
+        Dict and Tuple spaces are structures, all others leaves.
+    """
+
+    __slots__ = ("space", "struct")
+
+    def __init__(self, space: gym.Space[Any]) -> None:
+        self.space = space
+        self.struct = rules_tree(space, "")
+
+    def stack(self, items: Sequence[Any], where: str) -> Any:
+        """A list of T items to a checked structure of arrays (T, *shape)."""
+        return stack_up_to(self.struct, items, where)
+
+    def conform(self, data: Any, where: str) -> Any:
+        """Check a structure of arrays (T, *shape) and give it in the space's dtypes."""
+        return map_pair(lambda rule, rows, _: rule.conform(rows, where), self.struct, data, where)
+
+    def one_hot(self, data: Any, where: str) -> Any:
+        """One-hot code a structure of arrays (T, *shape)."""
+        return map_pair(lambda rule, rows, _: rule.one_hot(rows), self.struct, data, where)
+
+    def fill(self, value: Any, count: int, coded: bool) -> Any:
+        """A structure of fill rows; the value may be one for all leaves, or a structure of values."""
+        if isinstance(value, (dict, tuple)):
+            return map_pair(lambda rule, v, _: rule.fill(v, count, coded), self.struct, value, "fill")
+        return map_structure(lambda rule: rule.fill(value, count, coded), self.struct)
+
+
+def rules_tree(space: gym.Space[Any], path: str) -> Any:
+    """The structure of a space with rules as its leaves."""
+    if isinstance(space, gym.spaces.Dict):
+        return {key: rules_tree(sub, f"{path}/{key}" if path else str(key)) for key, sub in space.spaces.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return tuple(rules_tree(sub, f"{path}/{k}" if path else str(k)) for k, sub in enumerate(space.spaces))
+    return LeafRules(space, path)
+
+
+def space_struct_of(space: Any) -> Any:
+    """A space as a structure of its leaf spaces; None stays None."""
+    if isinstance(space, gym.spaces.Dict):
+        return {key: space_struct_of(sub) for key, sub in space.spaces.items()}
+    if isinstance(space, gym.spaces.Tuple):
+        return tuple(space_struct_of(sub) for sub in space.spaces)
+    return space
+
+
+def stack_up_to(rules: Any, items: Sequence[Any], where: str, path: str = "") -> Any:
+    """Stack items leaf by leaf as the rules are structured."""
+    if isinstance(rules, LeafRules):
+        return rules.stack(items, where)
+    for item in items:
+        map_pair(lambda _rule, _leaf, _path: None, shallow(rules), item, where, path)
+    keys = rules.keys() if isinstance(rules, dict) else range(len(rules))
+    columns = (
+        stack_up_to(rules[k], [item[k] for item in items], where, f"{path}/{k}" if path else str(k)) for k in keys
+    )
+    return dict(zip(keys, columns)) if isinstance(rules, dict) else tuple(columns)
+
+
+def shallow(rules: Any) -> Any:
+    """The top of a structure only: its children as leaves."""
+    return dict.fromkeys(rules, 0) if isinstance(rules, dict) else (0,) * len(rules)
+
+
+_known: dict[int, SpaceRules] = {}
+
+
+def rules_for(space: gym.Space[Any]) -> SpaceRules:
+    """The rules of a space, made once for each space object.
+
+    Parameters
+    ----------
+    space : Space
+        The space; it must not be changed afterwards.
+
+    Returns
+    -------
+    SpaceRules
+        Shared by all who ask for the same object.
+
+    Notes
+    -----
+    The rules hold the space itself, so that its ``id`` stays its own; the table is emptied once it has 256 entries.
+    """
+    found = _known.get(id(space))
+    if found is None:
+        if len(_known) >= 256:
+            _known.clear()
+        found = _known[id(space)] = SpaceRules(space)
+    return found
