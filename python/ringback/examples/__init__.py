@@ -1,1 +1,1 @@
-
+"""Short, readable programs over the public interface; ``ringback train`` runs them."""

@@ -1,0 +1,265 @@
+"""The command line: ``ringback train`` and ``ringback bench``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import platform
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+import ringback
+from ringback.errors import MissingExtraError
+
+__all__ = ["main"]
+
+EPISODES = 20  # of the final evaluation
+
+TRAIN = """\
+Train an agent by deep Q-learning on a gymnasium environment with a Box observation and Discrete actions.
+
+A progress bar goes to stderr; the last line on stdout is "mean return X over 20 episodes": the saved model's, played
+greedily, in episodes that were used neither in training nor to choose the model. Training ends early once every episode
+of three validations in a row reaches the reward threshold that the environment declares. Ctrl-C ends it with what there
+is: the model is saved and played all the same.
+"""
+
+TRAIN_FILES = """\
+the run folder holds
+  config.json         all settings, versions and, at the end, the result
+  metrics.csv         a line each 500 env steps and at each validation
+  learning_curve.png  returns over env steps
+  model.pt            the network of the best validation; ringback.examples.dqn.load reads it
+
+examples
+  ringback train CartPole-v1
+  ringback train CartPole-v1 --seed 1 --out run
+  ringback train Acrobot-v1 --steps 60000 --num-envs 4
+"""
+
+BENCH = """\
+Measure the replay buffer on this machine: adding steps, transitions, 3-step returns, sequences. Steps have an
+observation of 17 float32 and an action of 6. Every answer is checked. Times are of whole calls from Python, one thread,
+median of several repeats; bytes are those of the rows handed over.
+"""
+
+
+class _UsageError(Exception):
+    """What the user asked for cannot be done; the text is the one sentence to say so."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments without the program's name; default ``sys.argv[1:]``.
+
+    Returns
+    -------
+    int
+        Exit status: 0, or 2 if what was asked for cannot be done, or 130 if it was interrupted before it had a result.
+    """
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.run is None:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        with _interruptible():
+            status: int = arguments.run(arguments)
+            return status
+    except (_UsageError, MissingExtraError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"ringback {arguments.command}: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="ringback", description=ringback.__doc__)
+    parser.add_argument("--version", action="version", version=f"ringback {ringback.__version__}")
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+
+    train = commands.add_parser(
+        "train",
+        help="train an agent on a gymnasium environment",
+        description=TRAIN,
+        epilog=TRAIN_FILES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    train.set_defaults(run=_train)
+    train.add_argument("env", metavar="ENV", help="id for gymnasium.make, such as CartPole-v1")
+    train.add_argument("--seed", type=_at_least(0), default=0, help="decides every random draw (default: 0)")
+    train.add_argument("--steps", type=_at_least(1), default=40_000, help="env steps at most (default: 40000)")
+    train.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="run folder, replaced if it exists (default: runs/ENV-seedSEED)"
+    )
+    train.add_argument(
+        "--num-envs", type=_at_least(1), default=1, metavar="E", help="environments played side by side (default: 1)"
+    )
+    train.add_argument("--device", default="cpu", help="where the network lives: cpu, cuda, cuda:1 … (default: cpu)")
+
+    bench = commands.add_parser(
+        "bench",
+        help="measure the replay buffer on this machine",
+        description=BENCH,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    bench.set_defaults(run=_bench)
+    bench.add_argument(
+        "--capacity", type=_at_least(2_000), default=1_000_000, help="steps in the buffer (default: 1000000)"
+    )
+    bench.add_argument("--repeats", type=_at_least(1), default=15, help="timings of each line (default: 15)")
+    return parser
+
+
+def _at_least(minimum: int) -> Callable[[str], int]:
+    def integer(text: str) -> int:
+        value = int(text)
+        if value < minimum:
+            raise argparse.ArgumentTypeError(f"must be >= {minimum}, got {value}")
+        return value
+
+    return integer
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Honour SIGINT also where a shell started us in the background with the signal ignored."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    observation_space, action_space, threshold = _describe(arguments.env)
+    for package in ("torch", "matplotlib", "tqdm"):
+        _need(package)
+    import torch
+    from tqdm import tqdm
+
+    from ringback._run_folder import RunFolder
+    from ringback.examples import dqn
+
+    try:
+        dqn.check_spaces(arguments.env, observation_space, action_space)
+    except TypeError as error:
+        raise _UsageError(f"ringback {error}") from None
+    _check_device(arguments.device)
+    torch.set_num_threads(1)  # more are slower with a network this small
+    settings = dqn.Settings(
+        arguments.env,
+        seed=arguments.seed,
+        steps=arguments.steps,
+        num_envs=arguments.num_envs,
+        device=arguments.device,
+    )
+    path = arguments.out or Path("runs") / f"{arguments.env.replace('/', '-').replace(':', '-')}-seed{arguments.seed}"
+    try:
+        folder = RunFolder(path)
+    except OSError as error:
+        raise _UsageError(f"ringback train: --out must be a folder to write to, got {str(path)!r}; {error}") from None
+
+    with folder, tqdm(total=settings.steps, unit="step", desc=arguments.env, mininterval=0.25) as bar:
+        config: dict[str, Any] = {
+            "settings": dataclasses.asdict(settings),
+            "reward_threshold": threshold,
+            "versions": _versions(),
+            "result": None,
+        }
+        folder.write_config(config)
+
+        def report(progress: dqn.Progress) -> None:
+            folder.report(progress)
+            bar.set_postfix_str(f"episodes={progress.episodes}, return={progress.recent_return:.1f}", refresh=False)
+            bar.update(progress.step - bar.n)
+
+        result = dqn.train(settings, report)
+
+    dqn.save(result.network, settings, folder.model)
+    folder.draw(f"{settings.env}, seed {settings.seed}", threshold)
+    if result.reason == "interrupted":
+        print(
+            f"ringback train: interrupted after {result.step} steps, playing the model as it is; "
+            "interrupt again to leave that out",
+            file=sys.stderr,
+        )
+    returns = dqn.evaluate(dqn.load(folder.model)[0], settings.env, EPISODES, seed=(settings.seed, dqn.TEST))
+    mean = float(np.mean(returns))
+    config["result"] = {"ended": result.reason, "steps": result.step, "mean_return": mean, "returns": returns}
+    folder.write_config(config)
+    print(f"run folder {folder.path}")
+    print(f"mean return {mean:.1f} over {EPISODES} episodes", flush=True)
+    return 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from ringback import _bench
+
+    for line in _bench.table(arguments.capacity, arguments.repeats):
+        print(line, flush=True)
+    return 0
+
+
+def _describe(name: str) -> tuple[gym.Space[Any], gym.Space[Any], float | None]:
+    """Return both spaces of an environment and its reward threshold."""
+    try:
+        env = gym.make(name)
+    except (gym.error.Error, ImportError, TypeError, ValueError) as error:
+        reason = "; ".join(part.strip() for part in str(error).rstrip(".").replace("\n", " ").split(". "))
+        raise _UsageError(
+            f"ringback train: ENV must be an environment that gymnasium can make, got {name!r}; {reason}"
+        ) from None
+    threshold = None if env.spec is None else env.spec.reward_threshold
+    spaces = env.observation_space, env.action_space
+    env.close()
+    return (*spaces, threshold)
+
+
+def _need(package: str) -> None:
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise MissingExtraError("ringback train", "train", package) from error
+
+
+def _check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise _UsageError(
+            f"ringback train: --device must be one that torch can use, got {device!r}; {reason}"
+        ) from None
+
+
+def _versions() -> dict[str, str]:
+    import torch
+
+    return {
+        "ringback": ringback.__version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "gymnasium": gym.__version__,
+        "torch": torch.__version__,
+    }

@@ -1,0 +1,457 @@
+"""Deep Q-learning on any environment with a Box observation and Discrete actions.
+
+The whole program, over the public interface: an `EnvRunner` plays, its episodes go into a `ReplayBuffer`, and batches
+of 3-step transitions from the buffer train a network in torch. `train` is the loop; the rest are its parts.
+
+References
+----------
+Mnih et al. 2015 (replay, target network); van Hasselt et al. 2016, equation 4 (double Q); Sutton 1988 and Hessel et al.
+2018 (n-step returns); Lillicrap et al. 2016 (soft target updates); Ba et al. 2016 (layer normalisation).
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import nn
+
+from ringback import ReplayBuffer
+from ringback.runner import EnvRunner
+
+__all__ = ["Policy", "Progress", "QNetwork", "Result", "Settings", "check_spaces", "evaluate", "load", "save", "train"]
+
+# The ranks of a seed: streams of different rank are independent, so training, validation and test share no episodes.
+TRAINING, VALIDATION, TEST, BUFFER, EXPLORATION = range(5)
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Everything that decides a run; the same settings give the same network on the same machine.
+
+    Attributes
+    ----------
+    env : str
+        Id for ``gym.make``.
+    seed : int
+        Root of every random stream.
+    steps : int
+        Env steps at most.
+    num_envs : int
+        Sub-environments that play; one update for each of their steps.
+    device : str
+        Where the network lives, in torch's words.
+    width : int
+        Units in each of the two hidden layers.
+    gamma : float
+        Discount of one step.
+    n_step : int
+        Rewards summed before the value of the observation after them is used.
+    batch_size : int
+        Transitions in an update.
+    capacity : int
+        Steps in the replay buffer.
+    warmup : int
+        Env steps before the first update.
+    learning_rate : float
+        Of Adam at the start; it falls linearly to zero over `steps`.
+    tau : float
+        Share of the network that the target network takes on in each update.
+    epsilon : float
+        Probability of a random action at last; it falls linearly from 1.
+    exploration : float
+        Part of `steps` over which it falls.
+    clip : float
+        Largest norm of the gradient.
+    validate_every : int
+        Env steps between validations.
+    validation_episodes : int
+        Greedy episodes in a validation, the same ones each time.
+    patience : int
+        Training ends after so many validations in a row in which *every* episode reached the reward threshold that the
+        environment declares; without one it ends after `steps`.
+    """
+
+    env: str
+    seed: int = 0
+    steps: int = 40_000
+    num_envs: int = 1
+    device: str = "cpu"
+    width: int = 128
+    gamma: float = 0.99
+    n_step: int = 3
+    batch_size: int = 128
+    capacity: int = 50_000
+    warmup: int = 1_000
+    learning_rate: float = 1e-3
+    tau: float = 0.005
+    epsilon: float = 0.04
+    exploration: float = 0.15
+    clip: float = 10.0
+    validate_every: int = 2_500
+    validation_episodes: int = 20
+    patience: int = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """Where a run stands.
+
+    Attributes
+    ----------
+    step, episodes : int
+        Env steps and finished episodes so far.
+    seconds : float
+        Since the start, validations included.
+    recent_return : float
+        Mean undiscounted return of the last 20 finished training episodes; NaN before the first.
+    epsilon : float
+        Probability of a random action.
+    loss : float
+        Mean over the updates since the last validation; NaN before the first.
+    finished : tuple of float
+        Returns of the episodes that ended in this round.
+    validation_return : float or None
+        Mean greedy return, where this round ended with a validation.
+    """
+
+    step: int
+    episodes: int
+    seconds: float
+    recent_return: float
+    epsilon: float
+    loss: float
+    finished: tuple[float, ...]
+    validation_return: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """What a run gives.
+
+    Attributes
+    ----------
+    network : QNetwork
+        That of the best validation, of equal ones the latest; of the last update where there was no validation.
+    step : int
+        Env steps taken.
+    reason : {"steps", "solved", "interrupted"}
+        Why it ended.
+    """
+
+    network: QNetwork
+    step: int
+    reason: str
+
+
+class QNetwork(nn.Module):
+    """Action values: two hidden layers, each normalised before its ReLU.
+
+    Parameters
+    ----------
+    inputs : int
+        Numbers in an observation.
+    actions : int
+        Number of actions.
+    width : int
+        Units in a hidden layer.
+    """
+
+    def __init__(self, inputs: int, actions: int, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(inputs, width),
+            nn.LayerNorm(width),
+            nn.ReLU(),
+            nn.Linear(width, width),
+            nn.LayerNorm(width),
+            nn.ReLU(),
+            nn.Linear(width, actions),
+        )
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        """Return the values of all actions.
+
+        Parameters
+        ----------
+        observations : Tensor, shape (B, *D), any dtype
+
+        Returns
+        -------
+        Tensor, shape (B, actions), float32
+        """
+        values: torch.Tensor = self.layers(observations.float())
+        return values
+
+
+class Policy:
+    """Plays the action of the highest value, or with probability `epsilon` any action: a module for `EnvRunner`.
+
+    Parameters
+    ----------
+    network : QNetwork
+        Read at every call, so that it may be trained meanwhile.
+    action_space : gymnasium.spaces.Discrete
+        Its first action may be other than 0.
+    seed : tuple of int, optional
+        Of the random actions; needed where `epsilon` is not 0.
+    """
+
+    def __init__(
+        self, network: QNetwork, action_space: gym.spaces.Discrete, *, seed: tuple[int, ...] | None = None
+    ) -> None:
+        self.epsilon = 0.0
+        self._network = network
+        self._device = next(network.parameters()).device
+        self._count, self._first = int(action_space.n), int(action_space.start)
+        self._random = np.random.default_rng(seed)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Return the actions for the observations of E sub-environments."""
+        observations = batch["obs"]
+        with torch.no_grad():
+            best = self._network(torch.as_tensor(observations, device=self._device)).argmax(1).cpu().numpy()
+        if self.epsilon:
+            explore = self._random.random(len(best)) < self.epsilon
+            best = np.where(explore, self._random.integers(self._count, size=len(best)), best)
+        return {"actions": best + self._first}
+
+
+def train(settings: Settings, report: Callable[[Progress], None] = lambda progress: None) -> Result:
+    """Learn to play `settings.env`.
+
+    Parameters
+    ----------
+    settings : Settings
+        What to learn and how.
+    report : callable
+        Called after every round of one step in each sub-environment.
+
+    Returns
+    -------
+    Result
+        Also after a KeyboardInterrupt, with what was learnt by then.
+
+    Raises
+    ------
+    TypeError
+        If the environment's observation space is no Box or its action space not Discrete.
+    """
+    torch.manual_seed(settings.seed)
+    policy_seed = (settings.seed, EXPLORATION)
+    started = time.monotonic()
+    with EnvRunner(settings.env, num_envs=settings.num_envs, seed=(settings.seed, TRAINING)) as runner:
+        observation_space, action_space = check_spaces(settings.env, runner.observation_space, runner.action_space)
+        network = QNetwork(int(np.prod(observation_space.shape)), int(action_space.n), settings.width)
+        learner = _Learner(network.to(settings.device), settings, first_action=int(action_space.start))
+        runner.module = policy = Policy(network, action_space, seed=policy_seed)
+        buffer = ReplayBuffer(
+            settings.capacity, observation_space, action_space, settings.device, seed=(settings.seed, BUFFER)
+        )
+        judge = _Judge(settings)
+        recent: deque[float] = deque(maxlen=20)
+        losses: list[float] = []
+        step, reason = 0, "steps"
+        try:
+            while step < settings.steps and not judge.solved:
+                done = step / settings.steps
+                policy.epsilon = max(1 - done / settings.exploration * (1 - settings.epsilon), settings.epsilon)
+                learner.learning_rate = settings.learning_rate * (1 - done)
+
+                chunks = runner.sample(num_timesteps=settings.num_envs)
+                for chunk in chunks:
+                    buffer.add_episode(chunk)
+                taken = sum(map(len, chunks))
+                for _ in range(taken if step >= settings.warmup else 0):
+                    batch = buffer.sample_transitions(settings.batch_size, n_step=settings.n_step, gamma=settings.gamma)
+                    losses.append(learner.update(batch))
+
+                before, step = step, step + taken
+                validation = None
+                if step // settings.validate_every > before // settings.validate_every or step >= settings.steps:
+                    validation = judge.validate(network)
+                finished = tuple(record.return_ for record in runner.finished)
+                recent.extend(finished)
+                report(
+                    Progress(
+                        step=step,
+                        episodes=runner.total_episodes,
+                        seconds=time.monotonic() - started,
+                        recent_return=float(np.mean(recent)) if recent else float("nan"),
+                        epsilon=policy.epsilon,
+                        loss=float(np.mean(losses)) if losses else float("nan"),
+                        finished=finished,
+                        validation_return=validation,
+                    )
+                )
+        except KeyboardInterrupt:
+            reason = "interrupted"
+        if judge.solved:
+            reason = "solved"
+    return Result(judge.best or network, step, reason)
+
+
+class _Learner:
+    """One network, its slow copy, and the step that brings the first closer to the targets of the second.
+
+    Both networks' parameters lie in one vector each, so that optimiser, clipping and target update are one call a step:
+    with networks this small the calls cost more than the arithmetic.
+    """
+
+    def __init__(self, network: QNetwork, settings: Settings, *, first_action: int) -> None:
+        self._network = network
+        self._target = copy.deepcopy(network).requires_grad_(False)
+        self._parameters = list(network.parameters())
+        self._vector, self._slow = _as_vector(network), _as_vector(self._target)
+        self._optimizer = torch.optim.Adam([self._vector], lr=settings.learning_rate, fused=True)
+        self._settings = settings
+        self._first_action = first_action
+
+    @property
+    def learning_rate(self) -> float:
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        self._optimizer.param_groups[0]["lr"] = value
+
+    def update(self, batch: Any) -> float:
+        """Take one step on a batch of transitions and return its loss."""
+        with torch.no_grad():
+            choice = self._network(batch.next_observations).argmax(1, keepdim=True)
+            value = self._target(batch.next_observations).gather(1, choice)
+            # 0 where the episode terminated; a time limit keeps the value of what it cut off.
+            target = batch.rewards + batch.discounts * value
+        taken = self._network(batch.observations).gather(1, batch.actions - self._first_action)
+        loss = nn.functional.smooth_l1_loss(taken, target)
+        gradients = torch.autograd.grad(loss, self._parameters)
+        self._vector.grad = torch.cat([gradient.flatten() for gradient in gradients])
+        nn.utils.clip_grad_norm_([self._vector], self._settings.clip)
+        self._optimizer.step()
+        self._slow.lerp_(self._vector.detach(), self._settings.tau)
+        return loss.item()
+
+
+def _as_vector(network: QNetwork) -> torch.Tensor:
+    """Lay the parameters of a network side by side in one vector, and return it."""
+    vector = nn.utils.parameters_to_vector(network.parameters()).detach()
+    nn.utils.vector_to_parameters(vector, network.parameters())  # from here on they are views of it
+    return vector
+
+
+class _Judge:
+    """Validations: the best network so far, and whether the environment counts as solved."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._threshold = _reward_threshold(settings.env)
+        self._best_return = -np.inf
+        self._good = 0
+        self.best: QNetwork | None = None
+
+    @property
+    def solved(self) -> bool:
+        return self._good >= self._settings.patience
+
+    def validate(self, network: QNetwork) -> float:
+        settings = self._settings
+        returns = evaluate(network, settings.env, settings.validation_episodes, seed=(settings.seed, VALIDATION))
+        mean = float(np.mean(returns))
+        if mean >= self._best_return:
+            self._best_return, self.best = mean, copy.deepcopy(network)
+        self._good = self._good + 1 if self._threshold is not None and min(returns) >= self._threshold else 0
+        return mean
+
+
+def _reward_threshold(env: str) -> float | None:
+    made = gym.make(env)
+    made.close()
+    return None if made.spec is None else made.spec.reward_threshold
+
+
+def evaluate(network: QNetwork, env: str, episodes: int, *, seed: tuple[int, ...]) -> list[float]:
+    """Play whole episodes greedily.
+
+    Parameters
+    ----------
+    network : QNetwork
+        What to play with.
+    env : str
+        Id for ``gym.make``.
+    episodes : int
+        How many, at most 20 of them side by side.
+    seed : tuple of int
+        Decides the episodes' beginnings.
+
+    Returns
+    -------
+    list of float
+        Undiscounted returns.
+    """
+    with EnvRunner(env, num_envs=min(episodes, 20), seed=seed) as runner:
+        runner.module = Policy(network, check_spaces(env, runner.observation_space, runner.action_space)[1])
+        runner.sample(num_episodes=episodes)
+        return [record.return_ for record in runner.finished]
+
+
+def check_spaces(
+    env: str, observation_space: gym.Space[Any], action_space: gym.Space[Any]
+) -> tuple[gym.spaces.Box, gym.spaces.Discrete]:
+    """Return both spaces, known to be of the kind that this program learns.
+
+    Raises
+    ------
+    TypeError
+        If they are not.
+    """
+    if not isinstance(observation_space, gym.spaces.Box):
+        raise TypeError(f"train: {env} must have a Box observation space, got {observation_space}")
+    if not isinstance(action_space, gym.spaces.Discrete):
+        raise TypeError(f"train: {env} must have a Discrete action space, got {action_space}")
+    return observation_space, action_space
+
+
+def save(network: QNetwork, settings: Settings, path: str | os.PathLike[str]) -> None:
+    """Write a network and the settings that made it to one file.
+
+    Parameters
+    ----------
+    network : QNetwork
+        Copied to the CPU, so that any machine can load it.
+    settings : Settings
+        Stored beside it.
+    path : path-like
+        Replaced if it exists.
+    """
+    weights = {name: value.cpu() for name, value in network.state_dict().items()}
+    torch.save({"settings": dataclasses.asdict(settings), "weights": weights}, path)
+
+
+def load(path: str | os.PathLike[str]) -> tuple[QNetwork, Settings]:
+    """Read what `save` wrote.
+
+    Parameters
+    ----------
+    path : path-like
+        The file; only data is read from it, no code is run.
+
+    Returns
+    -------
+    tuple of QNetwork and Settings
+        The network is on the CPU.
+    """
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    settings = Settings(**content["settings"])
+    shapes = [value.shape for name, value in content["weights"].items() if name.endswith("weight") and value.ndim == 2]
+    network = QNetwork(shapes[0][1], shapes[-1][0], shapes[0][0])
+    network.load_state_dict(content["weights"])
+    return network, settings
