@@ -9,8 +9,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from .._core import lookback_positions, lookback_take
-from ..errors import EpisodeError
+from ringback._core import lookback_positions, lookback_take
+from ringback.errors import EpisodeError
+
 from .padding import pad_rows
 from .space_rules import SpaceRules, dtype_holding, rules_for, space_struct_of
 from .structure import as_objects, difference, leaves, map_pair, map_structure, stack, unstack
@@ -123,7 +124,7 @@ class InfiniteLookbackBuffer:
         return max(0, size - self.lookback)
 
     def len_incl_lookback(self) -> int:
-        """How many items there are, those of the lookback too."""
+        """Count all items, those of the lookback too."""
         return self._size if self.finalized else len(self._store)
 
     def __repr__(self) -> str:
@@ -193,7 +194,7 @@ class InfiniteLookbackBuffer:
         return self.read(indices, neg_index_as_lookback, fill, one_hot_discrete, "InfiniteLookbackBuffer.get")
 
     def read(self, indices: Any, neg: bool, fill: Any, coded: bool, where: str) -> Any:
-        """The general :meth:`get`, for callers with a name of their own in messages."""
+        """Do what :meth:`get` does, for callers with a name of their own in messages."""
         if coded and self._rules is None:
             raise EpisodeError(f"{where}: one_hot_discrete must come with a space, got space None")
         if not self.finalized:
@@ -218,7 +219,7 @@ class InfiniteLookbackBuffer:
         return self._rules.one_hot(data, where)
 
     def _fill_rows(self, like: Any, count: int, fill: Any, coded: bool) -> Any:
-        """Fill rows as a structure of arrays; ``like`` has the other rows, and decides where no space does."""
+        """Make fill rows as a structure of arrays; ``like`` has the other rows, and decides where no space does."""
         if self._rules is not None and (coded or common_length(like, "fill") == 0):
             return self._rules.fill(fill, count, coded)
         if isinstance(fill, (dict, tuple)):
@@ -233,7 +234,7 @@ class InfiniteLookbackBuffer:
         return map_structure(lambda a: padded_leaf(a, left, right, fill), data)
 
     def _picked(self, positions: Sequence[int], fill: Any, coded: bool, where: str) -> Any:
-        """Rows at positions, -1 for a fill."""
+        """Read rows at positions, -1 for a fill."""
         at = np.asarray(positions, np.int64)
         there = at >= 0
         data = map_structure(lambda a: a[at[there]], self._store)
@@ -271,7 +272,7 @@ class InfiniteLookbackBuffer:
         return unstack(self._rules.one_hot(self._rules.stack(items, where), where))
 
     def _fill_items(self, count: int, fill: Any, coded: bool) -> list[Any]:
-        """Fill items, each an object of its own."""
+        """Make fill items, each an object of its own."""
         if count == 0:
             return []
         if self._rules is not None:
@@ -313,7 +314,7 @@ class InfiniteLookbackBuffer:
         self.write(new_data, at_indices, neg_index_as_lookback, "InfiniteLookbackBuffer.set")
 
     def write(self, new_data: Any, indices: Any, neg: bool, where: str) -> None:
-        """The general :meth:`set`, for callers with a name of their own in messages."""
+        """Do what :meth:`set` does, for callers with a name of their own in messages."""
         size = self.len_incl_lookback()
         found = lookback_positions(size, self.lookback, indices, neg, False, where)
         if isinstance(found, int):
@@ -343,7 +344,7 @@ class InfiniteLookbackBuffer:
                 self._store[position] = value
 
     def _as_arrays(self, items: Any, where: str) -> Any:
-        """Items, a list or arrays, as a checked structure of arrays that fits the store's."""
+        """Turn items, a list or arrays, into a checked structure of arrays that fits the store's."""
         if self._rules is not None:
             return self._rules.stack(items, where) if isinstance(items, list) else self._rules.conform(items, where)
         return stack(items, where) if isinstance(items, list) else map_structure(np.asarray, items)
@@ -452,11 +453,11 @@ class InfiniteLookbackBuffer:
     # add_row(s) adds what it gave.
 
     def row_for(self, item: Any, where: str) -> Any:
-        """One item made ready for :meth:`add_row`."""
+        """Make one item ready for :meth:`add_row`."""
         return self.rows_for([item], where) if self.finalized else item
 
     def rows_for(self, items: Any, where: str) -> Any:
-        """Items, a list or arrays, made ready for :meth:`add_rows` (array form)."""
+        """Make items, a list or arrays, ready for :meth:`add_rows` (array form)."""
         if isinstance(items, list) and not items:
             return None
         arrays = self._as_arrays(items, where)
@@ -477,7 +478,7 @@ class InfiniteLookbackBuffer:
             self._extend_arrays(rows, where)
 
     def padding_row(self) -> Any:
-        """The item for a step at which this track's key is missing, ready for :meth:`add_row`."""
+        """Make the item for a step at which this track's key is missing, ready for :meth:`add_row`."""
         rows = pad_rows(self, 1)
         return rows if self.finalized else rows[0]
 
@@ -534,12 +535,12 @@ class InfiniteLookbackBuffer:
         self.to_arrays("InfiniteLookbackBuffer.finalize")
 
     def to_arrays(self, where: str) -> None:
-        """The general :meth:`finalize`, for callers with a name of their own in messages."""
+        """Do what :meth:`finalize` does, for callers with a name of their own in messages."""
         if not self.finalized:
             self.adopt(self.as_arrays(where))
 
     def as_arrays(self, where: str) -> Any:
-        """What :meth:`finalize` would make of the items."""
+        """Make the arrays that :meth:`finalize` would turn the items into."""
         if self.finalized:
             return self._store
         if self._rules is not None:
@@ -555,9 +556,7 @@ class InfiniteLookbackBuffer:
     def __add__(self, other: Any) -> InfiniteLookbackBuffer:
         if self.finalized:
             raise RuntimeError("InfiniteLookbackBuffer.__add__: the buffer must be in list form, got array form")
-        if isinstance(other, InfiniteLookbackBuffer):
-            data = self._store + list(other)
-        elif isinstance(other, (list, tuple)):
+        if isinstance(other, (InfiniteLookbackBuffer, list, tuple)):
             data = self._store + list(other)
         else:
             data = [item + other for item in self._store]
@@ -566,7 +565,7 @@ class InfiniteLookbackBuffer:
     # -- derived ones ------------------------------------------------------------------------------------------------
 
     def piece(self, first: int, last: int, lookback: int) -> InfiniteLookbackBuffer:
-        """Items first <= position < last, positions counting the lookback; arrays are shared until one side writes."""
+        """Make a buffer of the items first <= position < last; arrays are shared until one side writes."""
         out = InfiniteLookbackBuffer.__new__(InfiniteLookbackBuffer)
         out.lookback, out.finalized, out._borrowed = lookback, self.finalized, True
         out._space, out._rules = self._space, self._rules
@@ -595,7 +594,7 @@ class InfiniteLookbackBuffer:
         return out
 
     def get_state(self) -> dict[str, Any]:
-        """The content as a dict: ``data``, ``lookback``, ``finalized``, ``space``.
+        """Give the content as a dict: ``data``, ``lookback``, ``finalized``, ``space``.
 
         Returns
         -------
@@ -638,7 +637,7 @@ class InfiniteLookbackBuffer:
 
 
 def common_length(structure: Any, where: str) -> int:
-    """The leading length that all leaves have."""
+    """Find the leading length that all leaves have."""
     if isinstance(structure, np.ndarray):
         if structure.ndim == 0:
             raise EpisodeError(f"{where}: data must have a leading time axis, got shape ()")
@@ -646,16 +645,16 @@ def common_length(structure: Any, where: str) -> int:
     lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in leaves(structure)}
     if len(lengths) != 1 or None in lengths:
         raise EpisodeError(f"{where}: the leaves of data must have one leading length, got {sorted(map(str, lengths))}")
-    return int(lengths.pop())
+    return int(next(iter(lengths)) or 0)
 
 
 def has_objects(structure: Any) -> bool:
-    """Whether any leaf is an array of Python objects."""
+    """Tell whether any leaf is an array of Python objects."""
     return any(leaf.dtype.hasobject for leaf in leaves(structure))
 
 
 def fill_leaf(like: Array, count: int, fill: Any) -> Array:
-    """Rows (count, *D) of one value, for the rows (T, *D) of ``like``."""
+    """Make rows (count, *D) of one value, for the rows (T, *D) of ``like``."""
     if like.dtype == object:
         return as_objects([fill] * count)
     out = np.empty((count, *like.shape[1:]), dtype_holding(like.dtype, fill))
@@ -664,7 +663,7 @@ def fill_leaf(like: Array, count: int, fill: Any) -> Array:
 
 
 def padded_leaf(rows: Array, left: int, right: int, fill: Any) -> Array:
-    """Rows (T, *D) between fills; a new array."""
+    """Put rows (T, *D) between fills; a new array."""
     count = len(rows)
     out = np.empty((left + count + right, *rows.shape[1:]), dtype_holding(rows.dtype, fill))
     if rows.dtype == object:
@@ -678,7 +677,7 @@ def padded_leaf(rows: Array, left: int, right: int, fill: Any) -> Array:
 
 
 def interleaved(rows: Array, fills: Array, there: Array) -> Array:
-    """Rows where ``there``, fills elsewhere; a new array."""
+    """Merge rows where ``there``, and fills elsewhere; a new array."""
     out = np.empty((len(there), *rows.shape[1:]), np.result_type(rows.dtype, fills.dtype))
     out[there] = rows
     out[~there] = fills
@@ -686,7 +685,7 @@ def interleaved(rows: Array, fills: Array, there: Array) -> Array:
 
 
 def fill_like(item: Any, fill: Any) -> Any:
-    """A fill in the structure, shape and dtype of an item."""
+    """Make a fill in the structure, shape and dtype of an item."""
     if isinstance(item, (dict, tuple)):
         if isinstance(fill, (dict, tuple)):
             return map_pair(lambda leaf, value, _: fill_like(leaf, value), item, fill, "fill")
@@ -701,17 +700,18 @@ def fill_like(item: Any, fill: Any) -> Any:
 
 
 def common_dtype(array: Array, new: Array) -> np.dtype[Any]:
-    """The dtype that holds what is there and what is new; that of what is there if it can."""
-    if array.dtype == new.dtype:
-        return array.dtype
+    """Find the dtype that holds what is there and what is new; that of what is there if it can."""
+    dtype: np.dtype[Any] = array.dtype
+    if dtype == new.dtype:
+        return dtype
     if array.dtype.kind in "OUSV" or new.dtype.kind in "OUSV":
-        return np.result_type(array.dtype, new.dtype)
+        return np.dtype(np.result_type(array.dtype, new.dtype))
     if np.can_cast(new.dtype, array.dtype, "same_kind"):
-        return array.dtype
+        return dtype
     with np.errstate(all="ignore"):
-        if np.array_equal(new.astype(array.dtype), new):
-            return array.dtype
-    return np.result_type(array.dtype, new.dtype)
+        if np.array_equal(new.astype(dtype), new):
+            return dtype
+    return np.dtype(np.result_type(array.dtype, new.dtype))
 
 
 def check_shape(array: Array, new: Array, where: str, path: str) -> None:
@@ -722,14 +722,14 @@ def check_shape(array: Array, new: Array, where: str, path: str) -> None:
 
 
 def widened(array: Array, new: Array, size: int, where: str, path: str) -> Array:
-    """The array itself, or a copy with a dtype that can hold the new rows too."""
+    """Give the array itself, or a copy with a dtype that can hold the new rows too."""
     check_shape(array, new, where, path)
     dtype = common_dtype(array, new)
     return array if dtype == array.dtype else array[:size].astype(dtype)
 
 
 def grown(array: Array, new: Array, used: int, size: int, borrowed: bool, where: str, path: str) -> Array:
-    """The array itself if rows up to ``size`` fit and can hold the new ones, or a larger copy of the used rows."""
+    """Give the array itself if ``size`` rows fit and it can hold the new ones, else a larger copy of the used rows."""
     check_shape(array, new, where, path)
     dtype = common_dtype(array, new)
     if size <= len(array) and dtype == array.dtype:

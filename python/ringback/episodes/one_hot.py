@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ..errors import EpisodeError
+from ringback.errors import EpisodeError
 
 __all__ = ["one_hot", "one_hot_multidiscrete"]
 

@@ -15,7 +15,7 @@ __all__ = ["pad_item", "pad_rows"]
 
 
 def pad_item(like: Any) -> Any:
-    """Zeros in the structure, shape and dtype of an item; None for leaves that are no numbers.
+    """Make zeros in the structure, shape and dtype of an item; None for leaves that are no numbers.
 
     Parameters
     ----------
@@ -36,14 +36,14 @@ def pad_item(like: Any) -> Any:
 
 
 def pad_leaf(leaf: Any) -> Any:
-    """The zero of a leaf."""
+    """Make the zero of a leaf."""
     if isinstance(leaf, (np.ndarray, np.generic)):
         return np.zeros_like(leaf) if leaf.dtype.kind not in "OSU" else None
     return type(leaf)(0) if isinstance(leaf, (bool, int, float, complex)) else None
 
 
 def pad_rows(track: InfiniteLookbackBuffer, count: int) -> Any:
-    """That many items for a track whose key is missing: a list, or a structure of arrays, as the track is.
+    """Make that many items for a track whose key is missing: a list, or a structure of arrays, as the track is.
 
     Parameters
     ----------

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
 import os
 from collections.abc import Hashable
+from importlib import import_module
 from time import perf_counter
 from typing import Any, SupportsFloat
 
 import gymnasium as gym
 import numpy as np
 
-from .._core import lookback_positions, lookback_take
-from ..errors import EpisodeError, EpisodeKeyError, MissingExtraError
+from ringback._core import lookback_positions, lookback_take
+from ringback.errors import EpisodeError, EpisodeKeyError, MissingExtraError
+
 from .lookback_buffer import REWARD_SPACE, InfiniteLookbackBuffer
 from .padding import pad_item, pad_rows
 from .structure import difference
@@ -221,15 +224,15 @@ class SingleAgentEpisode:
         return self.rewards.finalized
 
     def env_steps(self) -> int:
-        """The number of env steps, T."""
+        """Count the env steps, T."""
         return len(self)
 
     def agent_steps(self) -> int:
-        """The number of agent steps, T."""
+        """Count the agent steps, T."""
         return len(self)
 
     def get_return(self) -> float:
-        """The sum of the rewards, those of the lookback left out.
+        """Sum up the rewards, those of the lookback left out.
 
         Returns
         -------
@@ -240,7 +243,7 @@ class SingleAgentEpisode:
         return float(rewards.sum() if self.rewards.finalized else sum(rewards))
 
     def get_duration_s(self) -> float:
-        """Seconds between the reset and the last step that were added here; 0.0 before the first step."""
+        """Measure the seconds between the reset and the last step that were added here; 0.0 before the first step."""
         if self._last_step_time is None or self._start_time is None:
             return 0.0
         return self._last_step_time - self._start_time
@@ -282,7 +285,7 @@ class SingleAgentEpisode:
                 raise EpisodeError(f"{where}: {name} must hold {want} items for {steps} rewards, got {got}")
         if self.t - self.t_started != len(self.rewards):
             raise EpisodeError(
-                f"{where}: t must be t_started + the number of rewards ({self.t_started + len(self.rewards)}), got {self.t}"
+                f"{where}: t must be t_started + the rewards ({self.t_started + len(self.rewards)}), got {self.t}"
             )
 
     # -- growing ------------------------------------------------------------------------------------------------------
@@ -663,7 +666,7 @@ class SingleAgentEpisode:
     # -- chunks -------------------------------------------------------------------------------------------------------
 
     def _derived(self, first: int, count: int, lookback: int) -> SingleAgentEpisode:
-        """Steps first <= t < first + count (counted after the lookback), with that much lookback; flags not set."""
+        """Make a piece of the steps first <= t < first + count with that much lookback; not done, whatever this one is."""
         out = SingleAgentEpisode.__new__(SingleAgentEpisode)
         out.id_, out.agent_id, out.module_id = self.id_, self.agent_id, self.module_id
         out.multi_agent_episode_id = self.multi_agent_episode_id
@@ -718,7 +721,7 @@ class SingleAgentEpisode:
         out.custom_data = copy.deepcopy(self.custom_data) if self.custom_data else {}
         return out
 
-    def slice(self, slice_: slice, *, len_lookback_buffer: int | None = None) -> SingleAgentEpisode:
+    def slice(self, slice_: builtins.slice, *, len_lookback_buffer: int | None = None) -> SingleAgentEpisode:
         """Make an episode of some of the steps; ``episode[a:b]`` is the short form.
 
         Parameters
@@ -764,7 +767,7 @@ class SingleAgentEpisode:
         out.custom_data = dict(self.custom_data)
         return out
 
-    def __getitem__(self, item: slice) -> SingleAgentEpisode:
+    def __getitem__(self, item: builtins.slice) -> SingleAgentEpisode:
         return self.slice(item)
 
     def concat_episode(self, other: SingleAgentEpisode) -> None:
@@ -825,7 +828,8 @@ class SingleAgentEpisode:
             raise EpisodeError(f"{where}: other must have the id {self.id_!r}, got {other.id_!r}")
         if self.is_done and len(other):
             raise EpisodeError(
-                f"{where}: the episode {self.id_!r} must not be done, got steps {other.t_started} to {other.t} after its end"
+                f"{where}: the episode {self.id_!r} must not be done, "
+                f"got steps {other.t_started} to {other.t} after its end"
             )
         if other.t_started != self.t:
             raise EpisodeError(
@@ -844,7 +848,7 @@ class SingleAgentEpisode:
     # -- as other things ----------------------------------------------------------------------------------------------
 
     def get_data_dict(self) -> dict[str, Any]:
-        """All T steps as columns.
+        """Give all T steps as columns.
 
         Returns
         -------
@@ -875,7 +879,7 @@ class SingleAgentEpisode:
         }
 
     def get_sample_batch(self) -> Any:
-        """All T steps as RLlib's ``SampleBatch``.
+        """Give all T steps as RLlib's ``SampleBatch``.
 
         Returns
         -------
@@ -888,13 +892,13 @@ class SingleAgentEpisode:
             If ray is not installed.
         """
         try:
-            from ray.rllib.policy.sample_batch import SampleBatch
+            module = import_module("ray.rllib.policy.sample_batch")
         except ImportError:
             raise MissingExtraError("SingleAgentEpisode.get_sample_batch", "rllib", "ray") from None
-        return SampleBatch(self.get_data_dict())
+        return module.SampleBatch(self.get_data_dict())
 
     def get_state(self) -> dict[str, Any]:
-        """Everything as nested dicts, lists and arrays.
+        """Give everything as nested dicts, lists and arrays.
 
         Returns
         -------
@@ -968,19 +972,19 @@ class SingleAgentEpisode:
 
 
 def new_id() -> str:
-    """A name that no other process makes: 32 hexadecimal digits from the operating system."""
+    """Make a name that no other process makes: 32 hexadecimal digits from the operating system."""
     return os.urandom(16).hex()
 
 
 def given_length(data: Any) -> int:
-    """The number of items in the data of a track."""
+    """Count the items in the data of a track."""
     if data is None:
         return 0
     return data.len_incl_lookback() if isinstance(data, InfiniteLookbackBuffer) else len(data)
 
 
 def as_buffer(data: Any, lookback: int, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:
-    """A track of an episode from what its constructor got; a buffer stays as it is."""
+    """Make a track of an episode from what its constructor got; a buffer stays as it is."""
     if isinstance(data, InfiniteLookbackBuffer):
         if data.space is None and space is not None:
             data.space = space
@@ -989,18 +993,18 @@ def as_buffer(data: Any, lookback: int, space: gym.Space[Any] | None) -> Infinit
 
 
 def empty_at(slice_: slice, length: int, where: str) -> int:
-    """Where an empty slice of a list of that length lies: its start, clipped."""
+    """Find where an empty slice of a list of that length lies: its start, clipped."""
     _, _, before, _ = lookback_positions(length, 0, slice(0, slice_.start or 0), False, False, where)
     return int(before)
 
 
 def following(buffer: InfiniteLookbackBuffer, skip: int) -> Any:
-    """All items after the lookback but the first ones."""
+    """Read all items after the lookback but the first ones."""
     return buffer.get(slice(skip, None))
 
 
 def new_track(item: Any, steps: int, like: InfiniteLookbackBuffer) -> InfiniteLookbackBuffer:
-    """A track for a key first seen after some steps, filled up for them; in the form and with the lookback of another."""
+    """Make a track for a key first seen after some steps, in the form and with the lookback of another track."""
     track = InfiniteLookbackBuffer([pad_item(item) for _ in range(steps)], like.lookback)
     if like.finalized:
         track.to_arrays("SingleAgentEpisode")
@@ -1008,5 +1012,5 @@ def new_track(item: Any, steps: int, like: InfiniteLookbackBuffer) -> InfiniteLo
 
 
 def new_track_of(theirs: InfiniteLookbackBuffer, steps: int, like: InfiniteLookbackBuffer) -> InfiniteLookbackBuffer:
-    """The same for a key that another chunk has."""
+    """Make the same for a key that another chunk has."""
     return new_track(theirs.get(0), steps, like)

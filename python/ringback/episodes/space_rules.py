@@ -8,7 +8,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ..errors import EpisodeError
+from ringback.errors import EpisodeError
+
 from .one_hot import one_hot, one_hot_multidiscrete
 from .structure import as_objects, map_pair, map_structure, stack_leaf
 
@@ -58,7 +59,7 @@ class LeafRules:
         return f" at {self.path!r}" if self.path else ""
 
     def stack(self, items: Sequence[Any], where: str) -> Array:
-        """Items (T,) to a checked array (T, *shape) of the space's dtype; a new array."""
+        """Turn items (T,) into a checked array (T, *shape) of the space's dtype; a new array."""
         if self.dtype is None:
             for item in items:
                 if not self.space.contains(item):
@@ -110,11 +111,12 @@ class LeafRules:
         if outside is not None:
             at = np.argwhere(outside)[0]
             raise EpisodeError(
-                f"{where}: data{self._at()} must be in {self.space}, got {array[tuple(at)]} at step {at[0]} of {len(array)}"
+                f"{where}: data{self._at()} must be in {self.space}, "
+                f"got {array[tuple(at)]} at item {at[0]} of {len(array)}"
             )
 
     def one_hot(self, rows: Any) -> Any:
-        """One-hot code of rows (T, *shape): float32 (T, n), or (T, sum(nvec)); other leaves come back as they are."""
+        """Code rows (T, *shape) as float32 (T, n) or (T, sum(nvec)); other leaves come back as they are."""
         if isinstance(self.space, gym.spaces.Discrete):
             return one_hot(rows, int(self.space.n), int(self.space.start))
         if isinstance(self.space, gym.spaces.MultiDiscrete):
@@ -122,7 +124,7 @@ class LeafRules:
         return rows
 
     def fill(self, value: Any, count: int, coded: bool) -> Any:
-        """Fill rows (count, *shape), all of that value; with ``coded`` shaped like one-hot codes."""
+        """Make fill rows (count, *shape), all of that value; with ``coded`` shaped like one-hot codes."""
         if coded and isinstance(self.space, gym.spaces.Discrete):
             return np.full((count, int(self.space.n)), value, np.float32)
         if coded and isinstance(self.space, gym.spaces.MultiDiscrete):
@@ -133,16 +135,16 @@ class LeafRules:
 
 
 def bounds_that_bind(space: gym.spaces.Box) -> tuple[Any, Any]:
-    """The bounds of a Box, None for those that no value of its dtype can break."""
+    """Give the bounds of a Box, None for those that no value of its dtype can break."""
     low, high = np.asarray(space.low), np.asarray(space.high)
     if space.dtype is not None and np.dtype(space.dtype).kind in "iu":
-        info = np.iinfo(space.dtype)
+        info = np.iinfo(np.dtype(space.dtype).str)
         return (None if (low == info.min).all() else low), (None if (high == info.max).all() else high)
     return (None if np.isneginf(low).all() else low), (None if np.isposinf(high).all() else high)
 
 
 def dtype_holding(dtype: np.dtype[Any], value: Any) -> np.dtype[Any]:
-    """The given dtype if it can hold the value, else one that holds both."""
+    """Give the dtype itself if it can hold the value, else one that holds both."""
     given = np.asarray(value)
     if dtype.kind in "OUS" or given.dtype.kind in "OUS":
         return np.result_type(dtype, given.dtype) if dtype.kind != "O" else dtype
@@ -170,7 +172,7 @@ class SpaceRules:
         self.struct = rules_tree(space, "")
 
     def stack(self, items: Sequence[Any], where: str) -> Any:
-        """A list of T items to a checked structure of arrays (T, *shape)."""
+        """Turn a list of T items into a checked structure of arrays (T, *shape)."""
         return stack_up_to(self.struct, items, where)
 
     def conform(self, data: Any, where: str) -> Any:
@@ -182,14 +184,14 @@ class SpaceRules:
         return map_pair(lambda rule, rows, _: rule.one_hot(rows), self.struct, data, where)
 
     def fill(self, value: Any, count: int, coded: bool) -> Any:
-        """A structure of fill rows; the value may be one for all leaves, or a structure of values."""
+        """Make a structure of fill rows; the value may be one for all leaves, or a structure of values."""
         if isinstance(value, (dict, tuple)):
             return map_pair(lambda rule, v, _: rule.fill(v, count, coded), self.struct, value, "fill")
         return map_structure(lambda rule: rule.fill(value, count, coded), self.struct)
 
 
 def rules_tree(space: gym.Space[Any], path: str) -> Any:
-    """The structure of a space with rules as its leaves."""
+    """Build the structure of a space with rules as its leaves."""
     if isinstance(space, gym.spaces.Dict):
         return {key: rules_tree(sub, f"{path}/{key}" if path else str(key)) for key, sub in space.spaces.items()}
     if isinstance(space, gym.spaces.Tuple):
@@ -198,7 +200,7 @@ def rules_tree(space: gym.Space[Any], path: str) -> Any:
 
 
 def space_struct_of(space: Any) -> Any:
-    """A space as a structure of its leaf spaces; None stays None."""
+    """Take a space apart into a structure of its leaf spaces; None stays None."""
     if isinstance(space, gym.spaces.Dict):
         return {key: space_struct_of(sub) for key, sub in space.spaces.items()}
     if isinstance(space, gym.spaces.Tuple):
@@ -216,11 +218,11 @@ def stack_up_to(rules: Any, items: Sequence[Any], where: str, path: str = "") ->
     columns = (
         stack_up_to(rules[k], [item[k] for item in items], where, f"{path}/{k}" if path else str(k)) for k in keys
     )
-    return dict(zip(keys, columns)) if isinstance(rules, dict) else tuple(columns)
+    return dict(zip(keys, columns, strict=True)) if isinstance(rules, dict) else tuple(columns)
 
 
 def shallow(rules: Any) -> Any:
-    """The top of a structure only: its children as leaves."""
+    """Reduce a structure to its top: its children as leaves."""
     return dict.fromkeys(rules, 0) if isinstance(rules, dict) else (0,) * len(rules)
 
 
@@ -228,7 +230,7 @@ _known: dict[int, SpaceRules] = {}
 
 
 def rules_for(space: gym.Space[Any]) -> SpaceRules:
-    """The rules of a space, made once for each space object.
+    """Look up the rules of a space, made once for each space object.
 
     Parameters
     ----------

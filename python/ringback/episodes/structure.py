@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import EpisodeError
+from ringback.errors import EpisodeError
 
 __all__ = ["batch", "difference", "is_structure", "leaves", "map_structure", "stack_leaf", "unbatch"]
 
 
 def is_structure(value: Any) -> bool:
-    """Whether a value is a structure, and no leaf."""
+    """Tell whether a value is a structure, and no leaf."""
     return isinstance(value, (dict, tuple))
 
 
@@ -42,7 +42,7 @@ def rebuild(like: Any, values: Iterable[Any]) -> Any:
 
 
 def children(like: Any, other: Any, where: str, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """The children of two structures side by side.
+    """Walk over the children of two structures side by side.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def map_pair(function: Callable[[Any, Any, str], Any], like: Any, other: Any, wh
 
 
 def leaves(structure: Any) -> list[Any]:
-    """The leaves, in order."""
+    """List the leaves, in order."""
     if not isinstance(structure, (dict, tuple)):
         return [structure]
     values = structure.values() if isinstance(structure, dict) else structure
@@ -140,7 +140,7 @@ def leaves(structure: Any) -> list[Any]:
 
 
 def leaf_equal(a: Any, b: Any) -> bool:
-    """Whether two leaves are the same: shape and values, NaN being equal to NaN."""
+    """Tell whether two leaves are the same: shape and values, NaN being equal to NaN."""
     if a is b:
         return True
     if isinstance(a, (np.ndarray, np.generic)) or isinstance(b, (np.ndarray, np.generic)):
@@ -165,7 +165,7 @@ def leaf_equal(a: Any, b: Any) -> bool:
 
 
 def difference(a: Any, b: Any, path: str = "") -> str | None:
-    """Where two structures first differ.
+    """Find where two structures first differ.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def difference(a: Any, b: Any, path: str = "") -> str | None:
 
 
 def as_objects(items: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """The items themselves in an array of objects, shape (T,)."""
+    """Put the items themselves into an array of objects, shape (T,)."""
     out = np.empty(len(items), dtype=object)
     for k, item in enumerate(items):
         out[k] = item
@@ -242,9 +242,8 @@ def stack(items: Sequence[Any], where: str, path: str = "", *, joined: bool = Fa
         for item in items:
             if not isinstance(item, tuple) or len(item) != len(first):
                 list(children(first, item, where, path))
-        columns = [
-            stack(col, where, f"{path}/{k}" if path else str(k), joined=joined) for k, col in enumerate(zip(*items))
-        ]
+        paths = [f"{path}/{k}" if path else str(k) for k in range(len(first))]
+        columns = [stack([i[k] for i in items], where, at, joined=joined) for k, at in enumerate(paths)]
         return rebuild(first, columns)
     if joined:
         try:
@@ -327,10 +326,10 @@ def unbatch(batches_struct: Any) -> list[Any]:
 
 
 def unstack(structure: Any) -> list[Any]:
-    """The items of a structure of sequences of one length."""
+    """List the items of a structure of sequences of one length."""
     if isinstance(structure, dict):
         names = list(structure)
-        return [dict(zip(names, row, strict=True)) for row in zip(*map(unstack, structure.values()))]
+        return [dict(zip(names, row, strict=True)) for row in zip(*map(unstack, structure.values()), strict=True)]
     if isinstance(structure, tuple):
-        return [rebuild(structure, row) for row in zip(*map(unstack, structure))]
+        return [rebuild(structure, row) for row in zip(*map(unstack, structure), strict=True)]
     return list(structure)
