@@ -101,7 +101,7 @@ class Program:
             (vector(700, np.float64), gym.spaces.MultiBinary(3)),
         ]
         space, action_space = spaces[rng.integers(len(spaces))]
-        self.policy = str(rng.choice(["keep", "keep", "split", "raise"]))
+        self.policy = str(rng.choice(["keep", "keep", "keep", "split", "raise"]))
         self.capacity = int(rng.integers(1, (8, 41, 201)[rng.integers(3)]))
         extras = EXTRAS if rng.random() < 0.5 else {}
         self.worlds = Worlds(space, action_space, extras, nan=rng.random() < 0.3)
@@ -111,12 +111,13 @@ class Program:
         self.streams[:2] = [INT64.max, INT64.min][: len(self.streams[:2])] if rng.random() < 0.3 else self.streams[:2]
         self.ids: list[str] = []
         self.end_chance = float(rng.choice([0.0, 0.02, 0.1, 0.4]))
-        self.jump_chance = float(rng.choice([0.0, 0.03, 0.3, 1.0]))
+        self.jump_chance = float(rng.choice([0.0, 0.03, 0.3, 0.9]))
 
     def run(self, calls: int) -> None:
         """Make that many calls; compare a few window lengths after each and all of them at times."""
         kinds: list[tuple[Callable[[], None], float]] = [
-            (self.add, 6),
+            (self.add, 5),
+            (self.add_many, 1),
             (self.add_batch, 5),
             (self.add_chunk, 2),
             (self.end, 0.5),
@@ -133,10 +134,17 @@ class Program:
 
     def add(self) -> None:
         rng, stream = self.rng, self.streams[self.rng.integers(len(self.streams))]
+        before = dict(self.worlds.now)
         flags = flags_from(rng, self.end_chance)
         observation, action, reward, successor = self.worlds.step(stream, any(flags), rng.random() < self.jump_chance)
         number = self.worlds.now.get(stream, 0)
-        self.twin.add(observation, action, reward, successor, *flags, stream, self.worlds.extras_at(number))
+        extras = self.worlds.extras_at(number)
+        if self.twin.add(observation, action, reward, successor, *flags, stream, extras) is None:
+            self.worlds.now = before
+
+    def add_many(self) -> None:
+        for _ in range(self.rng.integers(1, self.capacity + 2)):
+            self.add()
 
     def add_batch(self) -> None:
         rng = self.rng
@@ -144,6 +152,7 @@ class Program:
         if self.policy != "keep":
             # A jump right after an eviction in the same batch is a matter of order; not here.
             streams = streams[: max(1, self.capacity // 4)]
+        before = dict(self.worlds.now)
         flags = [flags_from(rng, self.end_chance) for _ in streams]
         steps = [
             self.worlds.step(stream, any(flag), rng.random() < self.jump_chance)
@@ -154,7 +163,7 @@ class Program:
         observations, successors = ([step[k] for step in steps] for k in (0, 3))
         extras = {name: counted_batch(space, numbers) for name, space in worlds.extras.items()} or None
         shape = (len(streams), 1) if rng.random() < 0.3 else (len(streams),)
-        self.twin.add_batch(
+        ids = self.twin.add_batch(
             stacked(worlds.space, observations),
             counted_batch(worlds.action_space, numbers),
             np.array([step[2] for step in steps]).reshape(shape),
@@ -164,6 +173,8 @@ class Program:
             streams,
             extras,
         )
+        if ids is None:
+            self.worlds.now = before
 
     def add_chunk(self) -> None:
         rng = self.rng
@@ -240,8 +251,10 @@ class SmallPrograms(RuleBasedStateMachine):
 
     @rule(stream=st.integers(-1, 2), terminated=st.booleans(), truncated=st.booleans(), jump=st.booleans())
     def add(self, stream: int, terminated: bool, truncated: bool, jump: bool) -> None:
+        before = dict(self.worlds.now)
         observation, action, reward, successor = self.worlds.step(stream, terminated or truncated, jump)
-        self.twin.add(observation, action, reward, successor, terminated, truncated, stream)
+        if self.twin.add(observation, action, reward, successor, terminated, truncated, stream) is None:
+            self.worlds.now = before
 
     @rule(stream=st.integers(-1, 2), count=st.integers(1, 8))
     def add_some(self, stream: int, count: int) -> None:

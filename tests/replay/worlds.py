@@ -63,7 +63,7 @@ def counted(space: Space, number: int, nan: bool = False) -> Any:
             value.reshape(-1)[-1] = np.nan
         return value
     info = np.iinfo(space.dtype)
-    return ((number + places) % int(info.max)).astype(space.dtype)
+    return ((number + places) % min(int(info.max), 2**62)).astype(space.dtype)
 
 
 def counted_batch(space: Space, numbers: Sequence[int], nan: bool = False) -> Any:
