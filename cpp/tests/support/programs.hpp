@@ -1,0 +1,314 @@
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "naive_store.hpp"
+#include "ringback/gather.hpp"
+#include "ringback/rng.hpp"
+#include "ringback/step_store.hpp"
+#include "steps.hpp"
+
+// Seeded random programs that drive a store and its twin, and what compares the two.
+namespace ringback::twin {
+
+// "" where the bytes are equal, else what differs.
+inline std::string difference(const std::byte* got, const std::string& want, const std::string& what) {
+    return std::memcmp(got, want.data(), want.size()) == 0 ? "" : what + " differs";
+}
+
+inline std::string difference_in_row(const StepStore& store, const NaiveStep& want) {
+    const std::string where = "step " + std::to_string(want.number) + ": ";
+    if (!store.is_live(want.number)) return where + "not live";
+    const std::uint32_t row = store.row_of_number(want.number);
+    const StepHeader header = store.header(row);
+    if (header.number != want.number) return where + "number is " + std::to_string(header.number);
+    if (header.t != want.t) return where + "t is " + std::to_string(header.t) + ", not " + std::to_string(want.t);
+    if (store.flags(row) != want.flags) return where + "flags are " + std::to_string(store.flags(row));
+    for (std::size_t f = 0; f < want.fields.size(); ++f)
+        if (auto d = difference(store.field(row, f), want.fields[f], where + store.schema().field(f).name); !d.empty())
+            return d;
+    for (std::size_t leaf = 0; leaf < want.successor.size(); ++leaf)
+        if (auto d = difference(store.successor(row, header, leaf), want.successor[leaf], where + "successor");
+            !d.empty())
+            return d;
+    const Episode& episode = store.episode(header.episode);
+    if (!episode.in_use || !episode.extent().holds(header.t)) return where + "its episode does not hold it";
+    if (store.row_of(episode, header.t) != row) return where + "its episode leads to another row";
+    return "";
+}
+
+// Sizes, counts and the bound on pages.
+inline std::string difference_in_counts(const StepStore& store, const NaiveStore& naive) {
+    const auto differ = [](const char* what, std::int64_t got, std::int64_t want) {
+        return got == want ? std::string()
+                           : std::string(what) + " is " + std::to_string(got) + ", not " + std::to_string(want);
+    };
+    const std::string differences[] = {
+        differ("live", store.live(), static_cast<std::int64_t>(naive.live().size())),
+        differ("written", store.written(), naive.written()),
+        differ("kept_successors", store.kept_successors(), naive.kept()),
+        differ("episode_count", store.episode_count(), static_cast<std::int64_t>(naive.episode_count())),
+        differ("open_count", store.open_count(), static_cast<std::int64_t>(naive.open_episodes())),
+        differ("dormant streams", static_cast<std::int64_t>(store.streams().dormant().size()),
+               static_cast<std::int64_t>(naive.dormant_count()))};
+    for (const auto& d : differences)
+        if (!d.empty()) return d;
+    auto want = naive.dormant().begin();
+    for (const auto* node : store.streams().dormant()) {
+        if (node->first != want->first || node->second.next_t != want->second)
+            return "a dormant stream is " + to_string(node->first) + " at " + std::to_string(node->second.next_t);
+        ++want;
+    }
+    const std::int64_t bound =
+        store.capacity() / store.rows_per_page() + 2 * static_cast<std::int64_t>(naive.most_open()) + 1;
+    return store.pages_in_use() <= bound ? "" : "I7: " + std::to_string(store.pages_in_use()) + " pages are in use";
+}
+
+inline std::string difference_in_windows(const StepStore& store, const NaiveStore& naive, std::int64_t length) {
+    const std::string where = "windows of " + std::to_string(length) + ": ";
+    const std::vector<std::int64_t> starts = naive.valid_starts(length);
+    if (store.valid_starts(length) != starts) return where + "valid_starts differ";
+    std::vector<std::uint32_t> rows(static_cast<std::size_t>(length));
+    for (const std::int64_t start : starts) {
+        const StepHeader first = store.header(store.row_of_number(start));
+        window_rows(store, store.episode(first.episode), first.t, rows);
+        const NaiveStep* want = &naive.step(start);
+        for (const std::uint32_t row : rows) {
+            if (store.header(row).number != want->number)
+                return where + "a row of the window from " + std::to_string(start) + " is wrong";
+            if (row != rows.back()) want = naive.next(*want);
+        }
+    }
+    const WindowIndex* const index = store.window_index(length);
+    if (index == nullptr) return "";
+    if (index->starts.total() != static_cast<std::int64_t>(starts.size()))
+        return where + "counted " + std::to_string(index->starts.total()) + ", not " + std::to_string(starts.size());
+    std::set<std::int64_t> ranked;
+    for (std::int64_t rank = 0; rank < index->starts.total(); ++rank) {
+        const auto [slot, place] = index->starts.find(rank);
+        const Episode& episode = store.episode(static_cast<std::uint32_t>(slot));
+        ranked.insert(store.header(store.row_of(episode, episode.first + place)).number);
+    }
+    return ranked == std::set<std::int64_t>(starts.begin(), starts.end()) ? "" : where + "the ranks are not the starts";
+}
+
+inline std::string difference(const StepStore& store, const NaiveStore& naive) {
+    if (auto d = difference_in_counts(store, naive); !d.empty()) return d;
+    for (const NaiveStep& step : naive.live())
+        if (auto d = difference_in_row(store, step); !d.empty()) return d;
+    return "";
+}
+
+// Two stores of one content: what a checkpoint holds is equal byte for byte.
+inline bool same_content(const Saved& a, const Saved& b) {
+    const auto same_episode = [](const StepStore::EpisodeState& x, const StepStore::EpisodeState& y) {
+        return x.slot == y.slot && x.birth == y.birth && x.first == y.first && x.end == y.end && x.open == y.open &&
+               x.has_stream == y.has_stream && x.stream == y.stream;
+    };
+    const auto same_dormant = [](const StepStore::DormantState& x, const StepStore::DormantState& y) {
+        return x.stream == y.stream && x.next_t == y.next_t;
+    };
+    return a.state.written == b.state.written && a.state.births == b.state.births && a.state.kept == b.state.kept &&
+           std::equal(a.state.episodes.begin(), a.state.episodes.end(), b.state.episodes.begin(),
+                      b.state.episodes.end(), same_episode) &&
+           std::equal(a.state.dormant.begin(), a.state.dormant.end(), b.state.dormant.begin(), b.state.dormant.end(),
+                      same_dormant) &&
+           a.state.free_episodes == b.state.free_episodes && a.fields == b.fields && a.successors == b.successors &&
+           a.t == b.t && a.episode == b.episode && a.flags == b.flags && a.owned == b.owned;
+}
+
+struct ProgramShape {
+    Schema schema;
+    std::int64_t capacity = 0;
+    Mismatch mismatch = Mismatch::keep;
+    std::size_t streams = 1;        // numbered ones, and as many names at a time
+    std::uint64_t odds_of_end = 8;  // an episode ends once in so many steps
+    std::size_t longest_chunk = 6;
+};
+
+// Calls one random method after the other on the store, on a restored one that goes along with it, and on the twin.
+class Program {
+  public:
+    Program(ProgramShape shape, std::uint64_t seed)
+        : shape_(std::move(shape)), rng_(seed), naive_(shape_.schema, shape_.capacity, shape_.mismatch) {
+        stores_.push_back(std::make_unique<StepStore>(shape_.schema, shape_.capacity, shape_.mismatch));
+        for (std::size_t i = 0; i < shape_.streams; ++i) {
+            numbers_.emplace_back(static_cast<std::int64_t>(rng_.next()));  // any int64
+            names_.emplace_back(new_name());
+        }
+        numbers_[0] = std::numeric_limits<std::int64_t>::min();
+    }
+
+    // One call. "" or what went wrong.
+    std::string step() {
+        const std::uint64_t choice = rng_.below(100);
+        if (choice < 55) return write(1 + (rng_.below(2) == 0 ? 0 : rng_.below(shape_.streams)));
+        if (choice < 80) return write_chunk();
+        if (choice < 88) return end_episode();
+        if (choice < 89) return end_all();
+        if (choice < 95) return set_field();
+        for (auto& store : stores_) store->prepare_windows(any_length());
+        return "";
+    }
+
+    // From here on a restored store goes along. "" or what differs between it and the one it came from.
+    std::string fork() {
+        const Saved saved = save(store());
+        stores_.resize(1);
+        stores_.push_back(restored(shape_.schema, shape_.capacity, shape_.mismatch, saved, 1 + rng_.below(9)));
+        return same_content(save(*stores_[1]), saved) ? "" : "the restored store has another content";
+    }
+
+    const StepStore& store() const { return *stores_[0]; }
+    const std::vector<std::unique_ptr<StepStore>>& stores() const { return stores_; }
+    const NaiveStore& naive() const { return naive_; }
+    Rng& rng() { return rng_; }
+    std::int64_t any_length() {
+        return 1 + static_cast<std::int64_t>(rng_.below(std::min<std::uint64_t>(9, capacity())));
+    }
+    std::uint64_t capacity() const { return static_cast<std::uint64_t>(shape_.capacity); }
+
+  private:
+    StreamKey new_name() { return "episode " + std::to_string(names_made_++); }
+
+    // The next step of a stream: mostly its observation is the successor that was given, sometimes only its equal.
+    Given next_step(const std::optional<Leaves>& before) {
+        Given given = counting_step(shape_.schema, count_++);
+        if (rng_.below(12) == 0) put_float(shape_.schema, given.successor, rng_.below(2) == 0 ? 0.0 : std::nan("1"));
+        if (before) {
+            const std::uint64_t choice = rng_.below(20);
+            if (choice != 0) std::copy(before->begin(), before->end(), given.fields.begin());
+            if (choice == 1) make_equal(given.fields);
+        }
+        return given;
+    }
+
+    // Other bytes for the same value, where there is such a value: -0 for 0, another NaN for NaN.
+    void make_equal(Leaves& fields) {
+        for (std::size_t leaf = 0; leaf < shape_.schema.observation_count(); ++leaf) {
+            const DType dtype = shape_.schema.field(leaf).dtype;
+            if (dtype != DType::f32 && dtype != DType::f64) continue;
+            const double value = element(dtype, fields[leaf].data());
+            if (value == 0) put_float(shape_.schema, fields, -0.0);
+            if (std::isnan(value)) put_float(shape_.schema, fields, -std::nan("2"));
+            return;
+        }
+    }
+
+    template <class OnStore, class OnTwin>
+    std::string both(const std::string& what, OnStore on_store, OnTwin on_twin) {
+        std::vector<std::int64_t> want;
+        bool refused = false;
+        try {
+            want = on_twin();
+        } catch (const std::invalid_argument&) {
+            refused = true;
+        }
+        for (auto& store : stores_) {
+            const bool small = store->live() <= 64;
+            const Saved before = refused && small ? save(*store) : Saved{};
+            std::vector<std::int64_t> got(want.size() + 64, -1);
+            try {
+                on_store(*store, got);
+                if (refused) return what + " was not refused";
+            } catch (const std::invalid_argument&) {
+                if (!refused) return what + " was refused";
+                if (small && !same_content(save(*store), before))
+                    return what + " was refused and changed something (I6)";
+                continue;
+            }
+            for (std::size_t i = 0; i < want.size(); ++i)
+                if (got[i] != want[i]) return what + " gave the number " + std::to_string(got[i]);
+        }
+        return "";
+    }
+
+    std::string write(std::uint64_t streams) {
+        std::vector<StreamKey> keys;
+        std::vector<Given> steps;
+        const std::uint64_t first = rng_.below(numbers_.size());
+        for (std::uint64_t i = 0; i < streams; ++i) {
+            keys.push_back(numbers_[(first + i) % numbers_.size()]);
+            steps.push_back(next_step(naive_.last_successor(keys.back())));
+            steps.back().terminated = rng_.below(shape_.odds_of_end) == 0;
+            steps.back().truncated = rng_.below(2 * shape_.odds_of_end) == 0;
+        }
+        const Columns columns(shape_.schema, steps);
+        return both(
+            "write",
+            [&](StepStore& store, auto& ids) { store.write(columns.rows(), keys, std::span(ids).first(keys.size())); },
+            [&] { return naive_.write(steps, keys); });
+    }
+
+    std::string write_chunk() {
+        StreamKey& key = names_[rng_.below(names_.size())];
+        if (rng_.below(16) == 0) key = new_name();
+        const std::int64_t stands_at = naive_.next_t(key);
+        std::int64_t start = stands_at;
+        if (rng_.below(8) == 0) start += static_cast<std::int64_t>(rng_.below(4)) - 1;
+        const bool cut = rng_.below(2) == 0;
+        std::vector<Given> steps;
+        std::optional<Leaves> before = start == stands_at ? naive_.last_successor(key) : std::nullopt;
+        for (std::uint64_t n = rng_.below(shape_.longest_chunk + 1); n > 0; --n) {
+            steps.push_back(next_step(before));
+            before = steps.back().successor;
+            // Only the first step of a chunk can be refused: inside it the writer's observations are one list.
+            if (shape_.mismatch == Mismatch::raise && steps.size() > 1)
+                std::copy(steps[steps.size() - 2].successor.begin(), steps[steps.size() - 2].successor.end(),
+                          steps.back().fields.begin());
+        }
+        const bool terminated = rng_.below(shape_.odds_of_end) == 0,
+                   truncated = rng_.below(2 * shape_.odds_of_end) == 0;
+        const Columns columns(shape_.schema, steps);
+        const std::string wrong = both(
+            "write_chunk",
+            [&](StepStore& store, auto& ids) {
+                store.write_chunk(columns.rows(), key, start, cut, terminated, truncated,
+                                  std::span(ids).first(steps.size()));
+            },
+            [&] { return naive_.write_chunk(steps, key, start, cut, terminated, truncated); });
+        if (naive_.is_finished(key) && rng_.below(4) != 0) key = new_name();
+        return wrong;
+    }
+
+    std::string end_episode() {
+        const auto& keys = rng_.below(2) == 0 ? numbers_ : names_;
+        const StreamKey key = keys[rng_.below(keys.size())];
+        const bool want = naive_.end_episode(key);
+        for (auto& store : stores_)
+            if (store->end_episode(key) != want) return "end_episode gave another answer";
+        return "";
+    }
+
+    std::string end_all() {
+        naive_.end_all();
+        for (auto& store : stores_) store->end_all_episodes();
+        return "";
+    }
+
+    std::string set_field() {
+        if (naive_.live().empty()) return "";
+        const std::int64_t number = naive_.live()[rng_.below(naive_.live().size())].number;
+        const std::size_t f = rng_.below(shape_.schema.fields().size());
+        const std::string value = counting(shape_.schema.field(f), 100000 + count_++);
+        for (auto& store : stores_)
+            store->set_field(store->row_of_number(number), f, reinterpret_cast<const std::byte*>(value.data()));
+        naive_.set_field(number, f, value);
+        return "";
+    }
+
+    ProgramShape shape_;
+    Rng rng_;
+    NaiveStore naive_;
+    std::vector<std::unique_ptr<StepStore>> stores_;
+    std::vector<StreamKey> numbers_, names_;
+    std::uint64_t count_ = 1;
+    int names_made_ = 0;
+};
+
+}  // namespace ringback::twin
