@@ -141,6 +141,7 @@ class ReplayOracle:
             leaf.path: leaf for name, space in self.spaces.items() for leaf in leaves_of(name, space, self.cast)
         }
         self.written = 0
+        self.kept_successors = 0  # how often an observation was another than the successor given before it
         self.episodes: list[Episode] = []
         self.open: dict[Key, Episode] = {}
         self.dormant: list[Key] = []  # open, but all its steps are evicted; the longest so comes first
@@ -177,6 +178,7 @@ class ReplayOracle:
         if differs and self.on_mismatch == "split":
             self.end_episode(stream)
             episode, last = None, None
+        self.kept_successors += differs and last is not None
         if episode is None:
             episode = Episode(stream)
             self.episodes.append(episode)
@@ -378,11 +380,6 @@ class ReplayOracle:
     def num_open(self) -> int:
         """Return how many episodes with a live step are open."""
         return sum(bool(episode.steps) for episode in self.open.values())
-
-    @property
-    def kept_successors(self) -> int:
-        """Return how many live steps were followed, inside their episode, by another observation than given."""
-        return sum(not (step.shared or self.is_last(step)) for step in map(self.step, self.live()))
 
     def live(self) -> list[int]:
         """Return the live numbers, oldest first."""

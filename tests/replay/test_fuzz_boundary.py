@@ -169,8 +169,10 @@ def good_calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
                 counted_batch(ACTIONS, [40, 50]),
                 [1.0, 2.0],
                 counted_batch(SPACE, [41, 51]),
-            ]
-            + [[False, True], [False, False], streams],
+                [False, True],
+                [False, False],
+                streams,
+            ],
             {"extras": two},
         ),
         "add_episode": ([chunk()], {"gap": "raise"}),

@@ -39,6 +39,18 @@ def test_sampling_costs_no_memory() -> None:
     assert buffer.nbytes == before
 
 
+@pytest.mark.parametrize("size", [4])
+def test_windows_of_many_lengths_do_not_pile_up(size: int) -> None:
+    buffer = ReplayBuffer(1000, size, 1, seed=1)
+    for episode in range(100):
+        play(buffer, episode, 10 + 3 * episode % 250, size=size)
+    sizes = []
+    for length in range(1, 121):
+        buffer.sample_sequences(1, length)
+        sizes.append(buffer.nbytes)
+    assert max(sizes[20:]) <= max(sizes[:20])
+
+
 @pytest.mark.parametrize("size", [4, 17, 2000])
 def test_many_short_episodes_as_streams_of_their_own_cost_no_more_than_one_stream(size: int) -> None:
     episodes = 50_000 if size == 4 else 3000

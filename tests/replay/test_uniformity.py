@@ -34,6 +34,23 @@ def ids_of(draw: Callable[[], np.ndarray], count: int) -> list[int]:
     return np.concatenate([draw() for _ in range(count)]).tolist()
 
 
+@pytest.mark.parametrize("fault", ["a missing value", "a value beyond", "a biased half", "too even"])
+def test_the_bounds_find_what_is_not_uniform(fault: str) -> None:
+    rng = np.random.default_rng(1)
+    drawn = rng.integers(0, 101, 10_000)
+    assert_uniform(drawn, range(101))
+    if fault == "a missing value":
+        drawn = rng.integers(0, 100, 10_000)
+    elif fault == "a value beyond":
+        drawn[0] = 101
+    elif fault == "a biased half":
+        drawn[:700] %= 50
+    else:
+        drawn = np.arange(10_000) % 101
+    with pytest.raises(AssertionError):
+        assert_uniform(drawn, range(101))
+
+
 @pytest.mark.parametrize("steps", FILLS.values(), ids=FILLS)
 @pytest.mark.parametrize("streams", [1, 3])
 def test_steps_are_drawn_uniformly_with_replacement(steps: int, streams: int) -> None:
