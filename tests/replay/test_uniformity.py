@@ -44,7 +44,7 @@ def test_the_bounds_find_what_is_not_uniform(fault: str) -> None:
     elif fault == "a value beyond":
         drawn[0] = 101
     elif fault == "a biased half":
-        drawn[:700] %= 50
+        drawn[:2000] %= 50
     else:
         drawn = np.arange(10_000) % 101
     with pytest.raises(AssertionError):
