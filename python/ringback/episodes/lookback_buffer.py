@@ -573,7 +573,7 @@ class InfiniteLookbackBuffer:
             store = self._store
             rows = slice(first, last)
             out._store = store[rows] if isinstance(store, np.ndarray) else map_structure(lambda a: a[rows], store)
-            out._size = last - first
+            out._size = min(last, self._size) - first
             self._borrowed = True
         else:
             out._store, out._size = self._store[first:last], 0

@@ -666,7 +666,7 @@ class SingleAgentEpisode:
     # -- chunks -------------------------------------------------------------------------------------------------------
 
     def _derived(self, first: int, count: int, lookback: int) -> SingleAgentEpisode:
-        """Make a piece of the steps first <= t < first + count with that much lookback; not done, whatever this one is."""
+        """Make a piece of the steps first <= t < first + count with that much lookback; it is not done."""
         out = SingleAgentEpisode.__new__(SingleAgentEpisode)
         out.id_, out.agent_id, out.module_id = self.id_, self.agent_id, self.module_id
         out.multi_agent_episode_id = self.multi_agent_episode_id
