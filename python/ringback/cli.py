@@ -102,13 +102,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     train.set_defaults(run=_train)
     train.add_argument("env", metavar="ENV", help="id for gymnasium.make, such as CartPole-v1")
-    train.add_argument("--seed", type=_at_least(0), default=0, help="decides every random draw (default: 0)")
-    train.add_argument("--steps", type=_at_least(1), default=40_000, help="env steps at most (default: 40000)")
+    train.add_argument("--seed", type=_integer(0), default=0, help="decides every random draw (default: 0)")
+    train.add_argument("--steps", type=_integer(1), default=40_000, help="env steps at most (default: 40000)")
     train.add_argument(
         "--out", type=Path, metavar="FOLDER", help="run folder, replaced if it exists (default: runs/ENV-seedSEED)"
     )
     train.add_argument(
-        "--num-envs", type=_at_least(1), default=1, metavar="E", help="environments played side by side (default: 1)"
+        "--num-envs", type=_integer(1), default=1, metavar="E", help="environments played side by side (default: 1)"
     )
     train.add_argument("--device", default="cpu", help="where the network lives: cpu, cuda, cuda:1 … (default: cpu)")
 
@@ -120,17 +120,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     bench.set_defaults(run=_bench)
     bench.add_argument(
-        "--capacity", type=_at_least(2_000), default=1_000_000, help="steps in the buffer (default: 1000000)"
+        "--capacity", type=_integer(2_000, 10_000_000), default=1_000_000, help="steps in the buffer (default: 1000000)"
     )
-    bench.add_argument("--repeats", type=_at_least(1), default=15, help="timings of each line (default: 15)")
+    bench.add_argument("--repeats", type=_integer(1), default=15, help="timings of each line (default: 15)")
     return parser
 
 
-def _at_least(minimum: int) -> Callable[[str], int]:
+def _integer(minimum: int, maximum: int | None = None) -> Callable[[str], int]:
+    rule = f">= {minimum}" if maximum is None else f"in [{minimum}, {maximum}]"
+
     def integer(text: str) -> int:
         value = int(text)
-        if value < minimum:
-            raise argparse.ArgumentTypeError(f"must be >= {minimum}, got {value}")
+        if value < minimum or (maximum is not None and value > maximum):
+            raise argparse.ArgumentTypeError(f"must be {rule}, got {value}")
         return value
 
     return integer
@@ -202,7 +204,11 @@ def _train(arguments: argparse.Namespace) -> int:
             "interrupt again to leave that out",
             file=sys.stderr,
         )
-    returns = dqn.evaluate(dqn.load(folder.model)[0], settings.env, EPISODES, seed=(settings.seed, dqn.TEST))
+    try:
+        returns = dqn.evaluate(dqn.load(folder.model)[0], settings.env, EPISODES, seed=(settings.seed, dqn.TEST))
+    except KeyboardInterrupt:
+        print(f"ringback train: interrupted; the model is in {folder.model}", file=sys.stderr)
+        return 130
     mean = float(np.mean(returns))
     config["result"] = {"ended": result.reason, "steps": result.step, "mean_return": mean, "returns": returns}
     folder.write_config(config)
