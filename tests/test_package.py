@@ -20,6 +20,7 @@ INSTALLED = Path(ringback.__file__).parent
 LEVELS = {
     "_core": 0,
     "errors": 0,
+    "_run_folder": 0,
     "replay": 1,
     "episodes": 1,
     "connectors": 2,
@@ -30,6 +31,8 @@ LEVELS = {
     "__main__": 6,
     "integrations": 7,
 }
+# A device is an argument of the buffer, so the buffer loads the way to torch, when one is given.
+LENT = {("replay", "ringback.integrations.torch")}
 PUBLIC_LEVEL = LEVELS["runner"]  # `from ringback import …` gives no more than that
 
 # The units of the core, likewise.
@@ -111,7 +114,8 @@ def test_no_part_imports_from_a_part_above_it() -> None:
                 continue
             other = rest.partition(".")[0]
             level = LEVELS.get(other, PUBLIC_LEVEL)
-            assert other == part or level < LEVELS[part], f"{path.relative_to(ROOT)} imports {name}"
+            fine = other == part or level < LEVELS[part] or (part, name) in LENT
+            assert fine, f"{path.relative_to(ROOT)} imports {name}"
 
 
 def test_the_core_knows_neither_python_nor_numpy() -> None:
