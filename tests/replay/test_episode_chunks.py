@@ -11,7 +11,7 @@ import pytest
 from ringback import ReplayBuffer, SingleAgentEpisode
 from tests.replay.playing import assert_consistent, content, everything, live, play
 from tests.replay.twin import TRANSITIONS, assert_same, fields_of
-from tests.replay.worlds import Chunk, counted, nested, vector
+from tests.replay.worlds import Chunk, counted, f32, nested, vector
 
 
 def chunk(id_: str, start: int, length: int, end: str | None = None, episode: int = 0, **options: Any) -> Chunk:
@@ -19,8 +19,8 @@ def chunk(id_: str, start: int, length: int, end: str | None = None, episode: in
     return Chunk(
         id_,
         start,
-        [np.float32([n]) for n in numbers],
-        [np.float32([-n]) for n in numbers[:-1]],
+        [f32([n]) for n in numbers],
+        [f32([-n]) for n in numbers[:-1]],
         [float(n) for n in numbers[:-1]],
         end in ("terminated", "both"),
         end in ("truncated", "both"),
@@ -48,7 +48,7 @@ def test_the_ids_of_the_added_steps_come_back(buffer: ReplayBuffer) -> None:
 @pytest.mark.parametrize("arrays", [False, True])
 @pytest.mark.parametrize("cuts", [[7], [1] * 7, [3, 4], [2, 0, 5], [6, 1]])
 def test_chunks_become_one_episode_again(buffer: ReplayBuffer, arrays: bool, cuts: list[int]) -> None:
-    spaces = {"arrays_of": (vector(1), vector(1))} if arrays else {}
+    spaces: dict[str, Any] = {"arrays_of": (vector(1), vector(1))} if arrays else {}
     start = 0
     for k, length in enumerate(cuts):
         buffer.add_episode(chunk("a", start, length, "terminated" if k == len(cuts) - 1 else None, **spaces))
@@ -139,7 +139,7 @@ def test_missing_history_is_no_first_step(buffer: ReplayBuffer) -> None:
 
 def test_other_words_for_the_gap_are_refused(buffer: ReplayBuffer) -> None:
     with pytest.raises(ValueError, match="gap"):
-        buffer.add_episode(chunk("a", 0, 3), gap="ignore")
+        buffer.add_episode(chunk("a", 0, 3), gap="ignore")  # type: ignore[arg-type]
     assert len(buffer) == 0
 
 
@@ -218,8 +218,8 @@ def test_ids_and_streams_do_not_meet(buffer: ReplayBuffer) -> None:
 
 def test_lookback_rows_are_not_data(buffer: ReplayBuffer) -> None:
     episode = SingleAgentEpisode(
-        observations=[np.float32([n]) for n in range(6)],
-        actions=[np.float32([-n]) for n in range(5)],
+        observations=[f32([n]) for n in range(6)],
+        actions=[f32([-n]) for n in range(5)],
         rewards=[float(n) for n in range(5)],
         len_lookback_buffer=3,
     )
@@ -261,7 +261,7 @@ def test_an_episode_with_a_wrong_leaf_changes_nothing(buffer: ReplayBuffer) -> N
     buffer.add_episode(chunk("a", 0, 2))
     before = state_of(buffer)
     broken = chunk("a", 2, 3)
-    broken.get_observations()[2] = np.float32([1, 2])
+    broken.get_observations()[2] = f32([1, 2])
     with pytest.raises(ValueError, match="observation"):
         buffer.add_episode(broken)
     assert state_of(buffer) == before

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 
 from ringback import ReplayBuffer
-from tests.replay.worlds import Chunk, counted, counted_batch, nested
+from tests.replay.worlds import Chunk, counted, counted_batch, f32, nested
 
 SPACE = nested()
 ACTIONS = gym.spaces.Tuple((gym.spaces.Discrete(3), gym.spaces.Box(-9, 9, (2,), np.float32)))
@@ -26,7 +25,7 @@ class Hostile:
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise ZeroDivisionError("not this way")
 
-    __array__ = __index__ = __float__ = __bool__ = __len__ = __iter__ = __getitem__ = __hash__ = _refuse  # type: ignore[assignment]
+    __array__ = __index__ = __float__ = __bool__ = __len__ = __iter__ = __getitem__ = __hash__ = _refuse
 
 
 class Liar:
@@ -49,7 +48,7 @@ class Meddler:
     def __array__(self, *_: Any, **__: Any) -> Any:
         if Meddler.buffer is not None:
             Meddler.buffer.end_episode(0)
-        return np.float32([1.0])
+        return f32([1.0])
 
     def __float__(self) -> float:
         return 1.0
@@ -203,14 +202,15 @@ def use_all(buffer: ReplayBuffer) -> None:
     pickle.dumps(buffer.get_state())
 
 
-def probe(origin: ReplayBuffer, call: Callable[[ReplayBuffer], Any], what: str) -> None:
+def probe(origin: ReplayBuffer, what: str, method: str, *arguments: Any, **options: Any) -> None:
+    """Call a method of a copy: it works and the copy is sound, or it raises and has left no trace."""
     buffer = copy.deepcopy(origin)
     before = pickle.dumps(buffer.get_state())
     Meddler.buffer = None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            answer = call(buffer)
+            answer = getattr(buffer, method)(*arguments, **options)
             if hasattr(answer, "__next__"):
                 list(answer)
     except (ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, ZeroDivisionError, AttributeError):
@@ -243,7 +243,7 @@ def test_garbage_in_any_argument_does_no_harm(origin: ReplayBuffer, method: str)
             else:
                 named[place] = junk
             what = f"{method}({place}={type(junk).__name__})"
-            probe(origin, lambda buffer, g=given, n=named: getattr(buffer, method)(*g, **n), what)
+            probe(origin, what, method, *given, **named)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -257,7 +257,7 @@ def test_too_many_too_few_or_unknown_arguments_do_no_harm(origin: ReplayBuffer, 
         ([*arguments] * 3, {}),
     ):
         what = f"{method} with {len(given)} and {list(named)}"
-        probe(origin, lambda buffer, g=given, n=named: getattr(buffer, method)(*g, **n), what)
+        probe(origin, what, method, *given, **named)
 
 
 @pytest.mark.parametrize("place", ["velocity", "camera", "body", "goal"])
@@ -268,10 +268,10 @@ def test_garbage_in_any_leaf_does_no_harm(origin: ReplayBuffer, place: str) -> N
             for junk in garbage():
                 given = list(arguments)
                 given[side] = given[side] | {place: junk}
-                probe(origin, lambda b, g=given, n=name, o=options: getattr(b, n)(*g, **o), f"{name} {place}")
+                probe(origin, f"{name} {place}", name, *given, **options)
             missing = list(arguments)
             missing[side] = {key: value for key, value in arguments[side].items() if key != place}
-            probe(origin, lambda b, g=missing, n=name, o=options: getattr(b, n)(*g, **o), f"{name} without {place}")
+            probe(origin, f"{name} without {place}", name, *missing, **options)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_garbage_in_any_leaf_does_no_harm(origin: ReplayBuffer, place: str) -> N
 )
 def test_garbage_values_of_a_field_do_no_harm(origin: ReplayBuffer, field: str) -> None:
     for junk in garbage():
-        probe(origin, lambda buffer, j=junk: buffer.set([20, 21], field, j), f"set {field}")
+        probe(origin, f"set {field}", "set", [20, 21], field, junk)
 
 
 @pytest.mark.parametrize("part", ["id_", "t_started", "is_terminated", "_observations", "_actions", "_rewards"])
@@ -287,7 +287,7 @@ def test_garbage_in_a_chunk_does_no_harm(origin: ReplayBuffer, part: str) -> Non
     for junk in garbage():
         broken = chunk()
         setattr(broken, part, junk)
-        probe(origin, lambda buffer, b=broken: buffer.add_episode(b), f"chunk with {part}")
+        probe(origin, f"chunk with {part}", "add_episode", broken)
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -377,11 +377,7 @@ def test_a_damaged_state_is_refused_or_harmless(origin: ReplayBuffer) -> None:
         for other in corruptions(value):
             damaged = replaced(state, path, other)
             for close_open in (False, True):
-                probe(
-                    origin,
-                    lambda b, d=damaged, c=close_open: b.set_state(d, close_open=c),
-                    f"state {path} {other!r:.60}",
-                )
+                probe(origin, f"state {path} {other!r:.60}", "set_state", damaged, close_open=close_open)
 
 
 def test_damaged_parts_are_refused_or_harmless(origin: ReplayBuffer) -> None:
@@ -393,7 +389,8 @@ def test_damaged_parts_are_refused_or_harmless(origin: ReplayBuffer) -> None:
                 value = value[key]
             for other in corruptions(value):
                 damaged = [*parts[:k], replaced(parts[k], path, other), *parts[k + 1 :]]
-                probe(origin, lambda b, d=damaged: b.set_state(d), f"part {k} {path} {other!r:.60}")
-        probe(origin, lambda b, k=k: b.set_state(parts[:k] + parts[k + 1 :]), f"without part {k}")
-        probe(origin, lambda b, k=k: b.set_state([*parts[: k + 1], *parts[k:]]), f"part {k} twice")
-    probe(origin, lambda b: b.set_state(parts[::-1]), "parts reversed")
+                probe(origin, f"part {k} {path} {other!r:.60}", "set_state", damaged)
+        without, twice = parts[:k] + parts[k + 1 :], [*parts[: k + 1], *parts[k:]]
+        probe(origin, f"without part {k}", "set_state", without)
+        probe(origin, f"part {k} twice", "set_state", twice)
+    probe(origin, "parts reversed", "set_state", parts[::-1])

@@ -10,7 +10,7 @@ import pytest
 
 from ringback import ReplayBuffer
 from tests.replay.playing import content, counts, everything, play
-from tests.replay.worlds import counted, counted_batch, nested, vectors
+from tests.replay.worlds import counted, counted_batch, f32, nested, vectors
 
 
 @pytest.fixture
@@ -64,14 +64,14 @@ def test_no_ids_give_an_empty_batch(buffer: ReplayBuffer) -> None:
 
 def test_a_field_can_be_changed(buffer: ReplayBuffer) -> None:
     buffer.set([4, 6], "reward", [0.25, 0.75])
-    buffer.set(np.array([5]), "action", np.float32([[9]]))
+    buffer.set(np.array([5]), "action", f32([[9]]))
     batch = buffer.get([3, 4, 5, 6])
     assert batch.rewards[:, 0].tolist() == [3, 0.25, 1001, 0.75]
     assert batch.actions[:, 0].tolist() == [-3, -1000, 9, -1002]
 
 
 def test_rewards_may_come_as_a_column(buffer: ReplayBuffer) -> None:
-    buffer.set([4, 6], "reward", np.float32([[1], [2]]))
+    buffer.set([4, 6], "reward", f32([[1], [2]]))
     assert buffer.get([4, 6]).rewards[:, 0].tolist() == [1, 2]
 
 

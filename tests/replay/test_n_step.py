@@ -9,7 +9,7 @@ import pytest
 
 from ringback import ReplayBuffer
 from tests.replay.playing import everything, play
-from tests.replay.worlds import Chunk, vectors
+from tests.replay.worlds import Chunk, f32, vectors
 
 
 def feed(buffer: ReplayBuffer, rewards: list[float], first: int = 0, end: str | None = "terminated") -> None:
@@ -103,7 +103,7 @@ def test_reading_gives_copies() -> None:
 
 def test_writing_copies_its_input() -> None:
     buffer = ReplayBuffer(9, 1, 1)
-    observation, action, successor = np.float32([1]), np.float32([2]), np.float32([3])
+    observation, action, successor = f32([1]), f32([2]), f32([3])
     buffer.add(observation, action, 0.0, successor, True)
     for array in (observation, action, successor):
         array[:] = -1

@@ -7,7 +7,7 @@ import pytest
 
 from ringback import ReplayBuffer
 from tests.replay.playing import assert_consistent, content, counts, live, play
-from tests.replay.worlds import Chunk, vectors
+from tests.replay.worlds import Chunk, f32, vectors
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 7, 64, 65])
@@ -69,7 +69,7 @@ def test_one_call_may_add_and_evict() -> None:
     for name, episode, length in (("b", 1, 2), ("c", 2, 3)):
         numbers = [1000 * episode + t for t in range(length + 1)]
         buffer.add_episode(
-            Chunk(name, 0, [np.float32([n]) for n in numbers], [[-n] for n in numbers[:-1]], numbers[:-1], True)
+            Chunk(name, 0, [f32([n]) for n in numbers], [[-n] for n in numbers[:-1]], numbers[:-1], True)
         )
     assert content(buffer) == [1001, 2000, 2001, 2002]
     assert len(buffer) == 4

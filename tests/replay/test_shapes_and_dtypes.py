@@ -12,7 +12,7 @@ import pytest
 
 from ringback import ReplayBuffer
 from tests.replay.playing import play
-from tests.replay.worlds import Space, counted, image, nested, vector
+from tests.replay.worlds import Space, counted, f32, image, nested, vector
 
 
 def filled(observation_space: Space | int, action_space: Space | int, steps: int = 20, **options: Any) -> ReplayBuffer:
@@ -124,7 +124,7 @@ def test_the_tuple_is_immutable_and_its_arrays_are_the_callers() -> None:
         (gym.spaces.Discrete(5), (1,), np.int64),
         (gym.spaces.Discrete(5, start=-3), (1,), np.int64),
         (gym.spaces.MultiDiscrete([3, 4]), (2,), np.int64),
-        (gym.spaces.MultiDiscrete([[3, 4], [5, 6]]), (2, 2), np.int64),
+        (gym.spaces.MultiDiscrete(np.array([[3, 4], [5, 6]])), (2, 2), np.int64),
         (gym.spaces.MultiBinary(6), (6,), np.int8),
         (gym.spaces.MultiBinary((2, 3)), (2, 3), np.int8),
     ],
@@ -161,7 +161,7 @@ def test_nested_spaces_give_the_same_structure_of_arrays() -> None:
 def test_leaves_are_matched_by_name_and_not_by_position() -> None:
     space = gym.spaces.Dict({"b": vector(2), "a": vector(2)})
     buffer = ReplayBuffer(9, space, 1)
-    one, two = np.float32([1, 1]), np.float32([2, 2])
+    one, two = f32([1, 1]), f32([2, 2])
     buffer.add({"a": one, "b": two}, [0.0], 0.0, {"b": two + 2, "a": one + 2}, False)
     buffer.add_batch({"b": two[None] + 2, "a": one[None] + 2}, [[0.0]], [0.0], {"a": one[None], "b": two[None]}, [True])
     batch = buffer.get([0, 1])

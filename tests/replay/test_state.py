@@ -18,11 +18,13 @@ from tests.replay.worlds import Chunk, counted, nested
 
 
 def by_pickle(buffer: ReplayBuffer) -> ReplayBuffer:
-    return pickle.loads(pickle.dumps(buffer))
+    other: ReplayBuffer = pickle.loads(pickle.dumps(buffer))
+    return other
 
 
 def by_old_pickle(buffer: ReplayBuffer) -> ReplayBuffer:
-    return pickle.loads(pickle.dumps(buffer, protocol=2))
+    other: ReplayBuffer = pickle.loads(pickle.dumps(buffer, protocol=2))
+    return other
 
 
 def by_state(buffer: ReplayBuffer) -> ReplayBuffer:
@@ -175,7 +177,7 @@ def test_loading_fills_the_buffer_it_is_called_on() -> None:
     buffer = used_buffer()
     other = ReplayBuffer(100, 1, 1)
     play(other, 3, 170)
-    assert other.set_state(buffer.get_state()) is None
+    other.set_state(buffer.get_state())
     assert len(other) == len(buffer)
     assert content(other) == content(buffer)
 

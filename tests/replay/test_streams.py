@@ -11,7 +11,7 @@ import pytest
 from ringback import ReplayBuffer
 from tests.replay.playing import content, everything, live, play
 from tests.replay.twin import TRANSITIONS, assert_same, fields_of
-from tests.replay.worlds import counted, counted_batch, nested, vectors
+from tests.replay.worlds import counted, counted_batch, f32, nested, vectors
 
 BOUNDS = np.iinfo(np.int64)
 
@@ -60,7 +60,7 @@ def test_scalars_of_a_batch_may_be_a_row_or_a_column(shape: tuple[int, ...]) -> 
     buffer.add_batch(
         vectors([0, 1, 2]),
         np.arange(3).reshape(shape),
-        np.float32([10, 11, 12]).reshape(shape),
+        f32([10, 11, 12]).reshape(shape),
         vectors([1, 2, 3]),
         np.array([True, False, False]).reshape(shape),
         np.array([False, False, True]).reshape(shape),

@@ -11,11 +11,11 @@ import pytest
 
 from ringback import ReplayBuffer
 from tests.replay.playing import content, counts, everything, live, play
-from tests.replay.worlds import vectors
+from tests.replay.worlds import f32, vectors
 
 
 def add(buffer: ReplayBuffer, observation: Any, successor: Any, end: bool = False, cut: bool = False) -> int:
-    return buffer.add(np.float32([observation]), np.float32([0]), 0.0, np.float32([successor]), end, cut)
+    return buffer.add(f32([observation]), f32([0]), 0.0, f32([successor]), end, cut)
 
 
 def successors(buffer: ReplayBuffer) -> list[int]:
@@ -89,7 +89,7 @@ def test_equal_is_meant_after_the_cast_to_the_stored_dtype() -> None:
 
 def test_nan_equals_nan() -> None:
     buffer = ReplayBuffer(8, 3, 1, on_mismatch="raise")
-    one, two = np.float32([1, np.nan, 3]), np.float32([np.nan, 2, 3])
+    one, two = f32([1, np.nan, 3]), f32([np.nan, 2, 3])
     buffer.add(one, [0.0], 0.0, two, False)
     buffer.add(two, [0.0], 0.0, one, False)
     with pytest.raises(ValueError, match="on_mismatch"):
@@ -103,7 +103,7 @@ def test_every_leaf_is_compared() -> None:
     )
 
     def observe(a: float, b: int, c: int) -> dict[str, Any]:
-        return {"a": np.float32([0, a]), "b": b, "c": np.full((64, 64), c, np.uint8)}
+        return {"a": f32([0, a]), "b": b, "c": np.full((64, 64), c, np.uint8)}
 
     for other in (observe(2, 1, 1), observe(1, 2, 1), observe(1, 1, 2)):
         buffer = ReplayBuffer(8, space, 1, on_mismatch="split")

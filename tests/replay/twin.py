@@ -86,7 +86,7 @@ class Twin:
         action_space: Space,
         extras: Mapping[str, Space] | None = None,
         cast: dict[str, str] | None = None,
-        on_mismatch: str = "keep",
+        on_mismatch: Any = "keep",
         seed: Any = 0,
     ) -> None:
         self.real = ReplayBuffer(
@@ -184,6 +184,7 @@ class Twin:
         elif way == "deepcopy":
             self.real = copy.deepcopy(original)
         else:
+            policy: Any = self.slow.on_mismatch
             self.real = ReplayBuffer(
                 original.capacity,
                 self.slow.spaces["observation"],
@@ -191,7 +192,7 @@ class Twin:
                 seed=99,
                 extras=self.slow.extras or None,
                 cast=self.slow.cast,
-                on_mismatch=self.slow.on_mismatch,
+                on_mismatch=policy,
             )
             self.real.set_state(original.get_state() if way == "state" else original.iter_state(1000))
         if len(original):

@@ -19,6 +19,11 @@ def vector(size: int, dtype: Any = np.float32) -> Space:
     return gym.spaces.Box(-np.inf, np.inf, (size,), dtype)
 
 
+def f32(values: Any) -> NDArray[np.float32]:
+    """Return a float32 array of these values."""
+    return np.array(values, np.float32)
+
+
 def image(*shape: int) -> Space:
     """Return a space of bytes."""
     return gym.spaces.Box(0, 255, shape, np.uint8)
@@ -116,27 +121,29 @@ class Chunk:
         return len(self._actions)
 
     def get_observations(self, indices: Any = None) -> Any:
-        """Return the T + 1 observations."""
-        assert indices is None
-        return self._observations if self._spaces is None else self._arrays(self._spaces[0], self._observations)
+        """Return the T + 1 observations, or a slice of them."""
+        return self._read(self._observations, indices, None if self._spaces is None else self._spaces[0])
 
     def get_actions(self, indices: Any = None) -> Any:
-        """Return the T actions."""
-        assert indices is None
-        return self._actions if self._spaces is None else self._arrays(self._spaces[1], self._actions)
+        """Return the T actions, or a slice of them."""
+        return self._read(self._actions, indices, None if self._spaces is None else self._spaces[1])
 
     def get_rewards(self, indices: Any = None) -> Any:
-        """Return the T rewards."""
-        assert indices is None
-        return self._rewards if self._spaces is None else np.array(self._rewards, np.float64)
+        """Return the T rewards, or a slice of them."""
+        values = self._read(self._rewards, indices, None)
+        return values if self._spaces is None else np.array(values, np.float64)
 
     def get_extra_model_outputs(self, key: str | None = None, indices: Any = None) -> Any:
         """Return the T values of one extra, or of all."""
-        assert indices is None
         if key is None:
-            return {name: self.get_extra_model_outputs(name) for name in self.extra_model_outputs}
-        values = self.extra_model_outputs[key]
+            return {name: self.get_extra_model_outputs(name, indices) for name in self.extra_model_outputs}
+        values = self._read(self.extra_model_outputs[key], indices, None)
         return values if self._spaces is None else np.array(values)
+
+    @staticmethod
+    def _read(values: list[Any], indices: Any, space: Space | None) -> Any:
+        part = values if indices is None else values[indices]
+        return part if space is None else Chunk._arrays(space, part)
 
     def observation_at(self, t: int) -> Any:
         """Return one observation as an item."""
