@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import os
 import re
@@ -48,7 +49,7 @@ class TestTrain:
         ]
         config = json.loads((folder / "config.json").read_text())
         network, settings = dqn.load(folder / "model.pt")
-        assert config["settings"] == dqn.dataclasses.asdict(settings)
+        assert config["settings"] == dataclasses.asdict(settings)
         assert (settings.env, settings.seed, settings.steps) == (CORRIDOR, 3, 1100)
         assert config["versions"]["ringback"] == ringback.__version__
         returns = dqn.evaluate(network, CORRIDOR, 20, seed=(3, dqn.TEST))

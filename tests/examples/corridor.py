@@ -55,11 +55,13 @@ class Numbered(Corridor):
 
 def register() -> None:
     """Make the environments known to ``gym.make``; a second call does nothing."""
-    for name, entry_point, kwargs in (
+    kinds: list[tuple[str, type[Corridor], dict[str, Any]]] = [
         (CORRIDOR, Corridor, {}),
         ("ringback-tests/Interrupted-v0", Corridor, {"interrupt_at": 300}),
         ("ringback-tests/Continuous-v0", Continuous, {}),
         ("ringback-tests/Numbered-v0", Numbered, {}),
-    ):
+    ]
+    for name, kind, kwargs in kinds:
         if name not in gym.registry:
+            entry_point = f"{__name__}:{kind.__name__}"
             gym.register(name, entry_point, reward_threshold=BEST, max_episode_steps=20, kwargs=kwargs)

@@ -85,7 +85,7 @@ class Settings:
     steps: int = 40_000
     num_envs: int = 1
     device: str = "cpu"
-    width: int = 128
+    width: int = 64
     gamma: float = 0.99
     n_step: int = 3
     batch_size: int = 128
@@ -96,7 +96,7 @@ class Settings:
     epsilon: float = 0.04
     exploration: float = 0.15
     clip: float = 10.0
-    validate_every: int = 2_500
+    validate_every: int = 1_000
     validation_episodes: int = 20
     patience: int = 3
 
@@ -334,8 +334,8 @@ class _Learner:
         taken = self._network(batch.observations).gather(1, batch.actions - self._first_action)
         loss = nn.functional.smooth_l1_loss(taken, target)
         gradients = torch.autograd.grad(loss, self._parameters)
-        self._vector.grad = torch.cat([gradient.flatten() for gradient in gradients])
-        nn.utils.clip_grad_norm_([self._vector], self._settings.clip)
+        gradient = torch.cat([part.flatten() for part in gradients])
+        self._vector.grad = gradient * (self._settings.clip / gradient.norm()).clamp(max=1)
         self._optimizer.step()
         self._slow.lerp_(self._vector.detach(), self._settings.tau)
         return loss.item()
