@@ -16,13 +16,12 @@ import numpy.typing as npt
 from gymnasium import spaces
 
 from ringback import ReplayBuffer
-from side_by_side import Contender, arguments, at_most, compare
+from side_by_side import Contender, arguments, at_most, compare, no_check
+from steps import ACTION, OBSERVATION, box
 
 Row = tuple[Any, ...]
 ROWS = 4096  # small enough that the input rows stay in the cache, for everybody
 STREAMS = 16
-OBSERVATION = 17
-ACTION = 6
 
 
 class TextbookRing:
@@ -159,7 +158,7 @@ def checking_batches(buffer: ReplayBuffer, rows: list[Row]) -> Callable[[], None
 def one_at_a_time(capacity: int, quick: bool) -> None:
     """The table of `add`."""
     rows = single_rows()
-    observation, action = spaces.Box(-np.inf, np.inf, (4,), np.float32), spaces.Discrete(2)
+    observation, action = box(4), spaces.Discrete(2)
     textbook = TextbookRing(capacity, 4, 1)
     positional, named = (ReplayBuffer(capacity, observation, action, seed=0) for _ in range(2))
     runs = [
@@ -179,8 +178,7 @@ def sixteen_at_a_time(capacity: int, quick: bool) -> None:
     """The table of `add_batch`."""
     rows = batch_rows()
     textbook = TextbookRing(capacity, OBSERVATION, ACTION)
-    space = [spaces.Box(-np.inf, np.inf, (size,), np.float32) for size in (OBSERVATION, ACTION)]
-    buffer = ReplayBuffer(capacity, *space, seed=0)
+    buffer = ReplayBuffer(capacity, box(OBSERVATION), box(ACTION), seed=0)
     runs = [
         ("NumPy: slice writes", walk(textbook.add_many, rows), None, ("", None)),
         ("ringback", walk(buffer.add_batch, rows), checking_batches(buffer, rows), at_most(0.9)),
@@ -193,8 +191,7 @@ def sixteen_at_a_time(capacity: int, quick: bool) -> None:
 def contenders(runs: list[tuple[str, Callable[[], None], Any, Any]], calls: int, capacity: int) -> list[Contender]:
     """Warm every ring and make a contender of it."""
     return [
-        Contender(name, warm(run, calls, capacity), check or (lambda: None), calls, *bar)
-        for name, run, check, bar in runs
+        Contender(name, warm(run, calls, capacity), check or no_check, calls, *bar) for name, run, check, bar in runs
     ]
 
 

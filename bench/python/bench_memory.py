@@ -18,6 +18,7 @@ from gymnasium import spaces
 
 from ringback import ReplayBuffer
 from side_by_side import arguments
+from steps import box
 
 FRAME = 84 * 84
 
@@ -70,11 +71,6 @@ def frames(capacity: int, episode: int) -> None:
     for account, used in (("nbytes", buffer.nbytes), ("resident", resident() - before)):
         what = f"{capacity:,} frames of 84x84 bytes, episodes of {episode}, {account}"
         line(what, f"{used / capacity:,.0f} bytes a step", f"<= {allowed / capacity:,.0f}", used <= allowed)
-
-
-def box(size: int) -> spaces.Box:
-    """Return the space of float32 vectors."""
-    return spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
 
 def short_episodes(streams: int) -> None:

@@ -63,14 +63,14 @@ def make_steps(count: int, shortest: int, longest: int, seed: int = 0) -> Steps:
     return Steps(observations, actions, np.arange(count, dtype=np.float32), successors, terminations, truncations)
 
 
+def box(size: int) -> spaces.Box:
+    """Return the space of float32 vectors."""
+    return spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+
 def fill(capacity: int, steps: Steps) -> ReplayBuffer:
     """Return a buffer that has taken all `steps` one by one, so that it has wrapped and every page is warm."""
-    buffer = ReplayBuffer(
-        capacity,
-        spaces.Box(-np.inf, np.inf, (OBSERVATION,), np.float32),
-        spaces.Box(-np.inf, np.inf, (ACTION,), np.float32),
-        seed=0,
-    )
+    buffer = ReplayBuffer(capacity, box(OBSERVATION), box(ACTION), seed=0)
     add = buffer.add
     rows = zip(
         steps.observations,
