@@ -1,5 +1,6 @@
 #include "ringback/lookback.hpp"
 
+#include "episode_rows.hpp"
 #include "module.hpp"
 
 // The resolver for Python: plain CPython functions, because pybind11's own argument handling costs more than the work.
@@ -293,6 +294,7 @@ namespace ringback::bindings {
 
 void bind_lookback(pybind11::module_& m) {
     if (PyModule_AddFunctions(m.ptr(), kMethods) < 0) throw pybind11::error_already_set();
+    bind_episode_rows(m);
 }
 
 }  // namespace ringback::bindings

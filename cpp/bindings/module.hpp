@@ -6,5 +6,6 @@
 namespace ringback::bindings {
 
 void bind_lookback(pybind11::module_& m);
+void bind_replay(pybind11::module_& m);
 
 }  // namespace ringback::bindings

@@ -12,12 +12,14 @@ namespace {
 constexpr std::size_t kBlock = 16;
 constexpr std::size_t kLargestBlockCopy = 512;
 
-// Copies whole blocks and so overruns into the next row, which is written later; the last row is copied exactly.
-inline void copy_small(std::byte* target, const std::byte* source, std::size_t bytes, std::size_t blocks, bool last) noexcept {
-    if (last || bytes > kLargestBlockCopy) {
-        std::memcpy(target, source, bytes);
-        return;
-    }
+// How many of `count` rows may be copied in whole blocks: a block copy overruns into the rows behind, which are written
+// later; it must not overrun the output.
+std::size_t rows_in_blocks(std::size_t count, std::size_t bytes) noexcept {
+    const std::size_t total = count * bytes, copied = (bytes + kBlock - 1) / kBlock * kBlock;
+    return bytes > kLargestBlockCopy || copied > total ? 0 : (total - copied) / bytes + 1;
+}
+
+inline void copy_blocks(std::byte* target, const std::byte* source, std::size_t blocks) noexcept {
     for (std::size_t b = 0; b < blocks; ++b) std::memcpy(target + b * kBlock, source + b * kBlock, kBlock);
 }
 
@@ -50,47 +52,51 @@ void window_rows(const StepStore& store, const Episode& episode, std::int64_t t,
     }
 }
 
-void Gather::plan(const Schema& schema, std::span<const FieldOut> fields) {
-    copies_.clear();
-    column_copies_.clear();
+void Gather::plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan) {
+    plan.small.clear();
+    plan.columns.clear();
     for (const FieldOut& out : fields) {
         const Place& place = schema.place(out.field);
-        if (out.data == nullptr) continue;
         if (place.in_column())
-            column_copies_.push_back({place.column, place.bytes, out.data});
+            plan.columns.push_back({place.column, place.bytes, out.data});
         else
-            copies_.push_back({place.offset, place.bytes, (place.bytes + kBlock - 1) / kBlock, out.data});
+            plan.small.push_back({place.offset, place.bytes, (place.bytes + kBlock - 1) / kBlock,
+                                  rows_in_blocks(count, place.bytes), out.data});
     }
 }
 
-void Gather::copy_row(const StepStore& store, std::uint32_t row, std::size_t i, bool last) const noexcept {
-    const std::byte* const record = store.record(row);
-    for (const Copy& copy : copies_) copy_small(copy.data + i * copy.bytes, record + copy.offset, copy.bytes, copy.blocks, last);
-    for (const ColumnCopy& copy : column_copies_)
+void Gather::copy_small(const Plan& plan, const std::byte* record, std::size_t i) noexcept {
+    for (const SmallCopy& copy : plan.small) {
+        if (i < copy.block_rows)
+            copy_blocks(copy.data + i * copy.bytes, record + copy.offset, copy.blocks);
+        else
+            std::memcpy(copy.data + i * copy.bytes, record + copy.offset, copy.bytes);
+    }
+}
+
+void Gather::copy_row(const StepStore& store, std::uint32_t row, std::size_t i) const noexcept {
+    copy_small(own_, store.record(row), i);
+    for (const ColumnCopy& copy : own_.columns)
         std::memcpy(copy.data + i * copy.bytes, store.column(copy.column, row), copy.bytes);
 }
 
-void Gather::copy_successor(const StepStore& store, const TransitionOut& out, std::size_t i, bool last) const noexcept {
-    const Schema& schema = store.schema();
+void Gather::copy_successor(const StepStore& store, std::size_t i) const noexcept {
     const Successor& from = successors_[i];
-    for (std::size_t leaf = 0; leaf < out.next_observation.size(); ++leaf) {
-        const Place& place = schema.place(leaf);
-        std::byte* const target = out.next_observation[leaf] + i * place.bytes;
-        if (place.in_column())
-            std::memcpy(target, from.in_pool ? store.entry_column(place.column, from.index) : store.column(place.column, from.index),
-                        place.bytes);
-        else
-            copy_small(target, from.record + place.offset, place.bytes, (place.bytes + kBlock - 1) / kBlock, last);
-    }
+    copy_small(next_, from.record, i);
+    for (const ColumnCopy& copy : next_.columns)
+        std::memcpy(copy.data + i * copy.bytes,
+                    from.in_pool ? store.entry_column(copy.column, from.index) : store.column(copy.column, from.index), copy.bytes);
 }
 
 void Gather::transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step, const TransitionOut& out) {
     const Schema& schema = store.schema();
     const std::size_t count = rows.size();
     const std::size_t ahead = rows_ahead(schema, 32), halfway = ahead / 2;
+    n_step.n = std::min(n_step.n, store.capacity());
     const std::size_t span = schema.record_bytes() * static_cast<std::size_t>(std::min<std::int64_t>(n_step.n, 16)) +
                              schema.observation_bytes();
-    plan(schema, out.fields);
+    plan(schema, out.fields, count, own_);
+    plan(schema, out.next_observation, count, next_);
     successors_.resize(count);
     reduced_.resize(count);
 
@@ -128,9 +134,8 @@ void Gather::transitions(const StepStore& store, std::span<const std::uint32_t> 
     for (std::size_t i = 0; i < count; ++i) {
         if (i + ahead < count) fetch(i + ahead);
         if (i + halfway < count) resolve(i + halfway);
-        const bool last = i + 1 == count;
-        copy_row(store, rows[i], i, last);
-        copy_successor(store, out, i, last);
+        copy_row(store, rows[i], i);
+        copy_successor(store, i);
         const Reduced& sum = reduced_[i];
         const std::uint8_t flags = store.flags(sum.last_row);
         const bool terminated = (flags & kTerminated) != 0;
@@ -148,7 +153,7 @@ void Gather::sequences(const StepStore& store, std::span<const std::uint32_t> ro
     const Schema& schema = store.schema();
     const std::size_t count = rows.size();
     const std::size_t ahead = rows_ahead(schema, 48);
-    plan(schema, out.fields);
+    plan(schema, out.fields, count, own_);
 
     const auto fetch = [&](std::size_t i) {
         prefetch_span(store.record(rows[i]), schema.record_bytes(), 16);
@@ -157,7 +162,7 @@ void Gather::sequences(const StepStore& store, std::span<const std::uint32_t> ro
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
     for (std::size_t i = 0; i < count; ++i) {
         if (i + ahead < count) fetch(i + ahead);
-        copy_row(store, rows[i], i, i + 1 == count);
+        copy_row(store, rows[i], i);
         out.reward[i] = reward_at(store, rows[i]);
         out.ids[i] = store.header(rows[i]).number;
     }

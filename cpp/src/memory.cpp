@@ -20,6 +20,8 @@ namespace ringback {
 
 namespace {
 
+constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max() / 2;
+
 std::uint64_t limit_in_file(const char* path) noexcept {
     std::uint64_t limit = std::numeric_limits<std::uint64_t>::max();
     if (std::FILE* file = std::fopen(path, "r")) {
@@ -58,6 +60,7 @@ Region::~Region() {
 
 void Region::reserve(std::size_t bytes) {
     if (bytes <= size_) return;
+    if (bytes > kMost) throw OutOfMemory("ringback: no memory for " + std::to_string(bytes) + " bytes");
     constexpr std::size_t kPage = std::size_t{1} << 12, kHugePage = std::size_t{1} << 21;
     const std::size_t unit = bytes >= kHugePage ? kHugePage : kPage;
     const std::size_t mapped = (bytes + kSpare + unit - 1) / unit * unit;
@@ -77,6 +80,7 @@ Region::~Region() { std::free(data_); }
 
 void Region::reserve(std::size_t bytes) {
     if (bytes <= size_) return;
+    if (bytes > kMost) throw OutOfMemory("ringback: no memory for " + std::to_string(bytes) + " bytes");
     auto* const moved = static_cast<std::byte*>(std::calloc(bytes + kSpare, 1));
     if (moved == nullptr) throw OutOfMemory("ringback: no memory for " + std::to_string(bytes) + " bytes");
     if (size_ > 0) std::memcpy(moved, data_, size_);

@@ -46,12 +46,20 @@ void Sampler::draw_different(Rng& rng, std::int64_t bound, std::span<std::int64_
     }
 }
 
+void Sampler::refuse_steps(std::int64_t count, std::int64_t stored) {
+    throw std::invalid_argument("batch_size must be <= the steps stored (" + std::to_string(stored) + "), got " +
+                                std::to_string(count) + (stored == 0 ? "" : "; pass replace=True to draw steps more than once"));
+}
+
+void Sampler::refuse_windows(std::int64_t count, std::int64_t starts, std::int64_t length) {
+    throw std::invalid_argument("batch_size must be <= the valid starts of windows of " + std::to_string(length) + " steps (" +
+                                std::to_string(starts) + "), got " + std::to_string(count) +
+                                (starts == 0 ? "" : "; pass replace=True to draw starts more than once"));
+}
+
 void Sampler::draw_steps(Rng& rng, const StepStore& store, bool replace, std::span<std::int64_t> offsets) {
     const auto count = static_cast<std::int64_t>(offsets.size());
-    if (store.live() == 0) throw std::invalid_argument("batch_size must be <= the steps stored (0), got " + std::to_string(count));
-    if (!replace && count > store.live())
-        throw std::invalid_argument("batch_size must be <= the steps stored (" + std::to_string(store.live()) + "), got " +
-                                    std::to_string(count) + "; pass replace=True to draw steps more than once");
+    if (store.live() == 0 || (!replace && count > store.live())) refuse_steps(count, store.live());
     draw(rng, store.live(), replace, offsets);
     for (const std::int64_t offset : offsets) prefetch(store.slot_at_offset(offset));
 }
@@ -60,10 +68,7 @@ void Sampler::draw_windows(Rng& rng, const StepStore& store, const WindowIndex& 
                            std::span<WindowStart> out) {
     const auto count = static_cast<std::int64_t>(out.size());
     const std::int64_t total = index.starts.total();
-    if (total == 0 || (!replace && count > total))
-        throw std::invalid_argument("batch_size must be <= the valid starts of windows of " + std::to_string(index.length) +
-                                    " steps (" + std::to_string(total) + "), got " + std::to_string(count) +
-                                    (total == 0 ? "" : "; pass replace=True to draw starts more than once"));
+    if (total == 0 || (!replace && count > total)) refuse_windows(count, total, index.length);
     drawn_.resize(out.size());
     draw(rng, total, replace, drawn_);
     for (std::size_t i = 0; i < out.size(); ++i) {

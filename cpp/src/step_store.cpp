@@ -255,6 +255,7 @@ std::int64_t StepStore::write_one(const StepRows& rows, std::size_t i, StreamTab
             streams_.wake(stream, begin_episode(stream->second.next_t));
             episodes_[stream->second.episode].stream = stream;
         }
+        streams_.forget_surplus();
     }
 
     const std::uint32_t slot = stream->second.episode;
@@ -427,19 +428,8 @@ std::uint32_t StepStore::row_of_number(std::int64_t number) const {
     return row_at_offset(number - oldest());
 }
 
-StepHeader StepStore::header(std::uint32_t row) const noexcept {
-    StepHeader header;
-    std::memcpy(&header, record(row) + schema_.header_offset(), sizeof header);
-    return header;
-}
-
 void StepStore::put_header(std::uint32_t row, const StepHeader& header) noexcept {
     std::memcpy(record(row) + schema_.header_offset(), &header, sizeof header);
-}
-
-const std::byte* StepStore::field(std::uint32_t row, std::size_t index) const noexcept {
-    const Place& place = schema_.place(index);
-    return place.in_column() ? column(place.column, row) : record(row) + place.offset;
 }
 
 std::byte* StepStore::mutable_field(std::uint32_t row, std::size_t index) noexcept {
@@ -481,6 +471,7 @@ const WindowIndex* StepStore::window_index(std::int64_t length) const noexcept {
 }
 
 void StepStore::prepare_windows(std::int64_t length) {
+    RB_ASSUME(length >= 1 && length <= capacity_);
     if (window_index(length) != nullptr) return;
     auto window = std::make_unique<WindowIndex>();
     window->length = length;
@@ -492,6 +483,7 @@ void StepStore::prepare_windows(std::int64_t length) {
 
 std::vector<std::int64_t> StepStore::valid_starts(std::int64_t length) const {
     std::vector<std::int64_t> starts;
+    length = std::min(length, capacity_ + 1);
     const std::int64_t first = oldest();
     for (std::int64_t offset = 0; offset < live(); ++offset) {
         const StepHeader step = header(row_at_offset(offset));
@@ -546,6 +538,7 @@ constexpr std::int64_t kMaxCount = std::int64_t{1} << 62;
 
 void StepStore::restore(const State& state) {
     RB_ASSUME(written_ == 0 && episodes_.empty());
+    windows_.clear();
     require(state.written >= 0 && state.written < kMaxCount && state.births >= 0 && state.births < kMaxCount && state.kept >= 0,
             "a counter is out of range");
     const std::size_t slots = state.episodes.size() + state.free_episodes.size();
@@ -584,6 +577,7 @@ void StepStore::restore(const State& state) {
         require(d.next_t >= 0 && d.next_t < kMaxCount, "a dormant stream's step is out of range");
         streams_.sleep(streams_.open(d.stream, kNoEpisode), d.next_t);
     }
+    streams_.forget_surplus();
     free_episodes_ = state.free_episodes;
     births_ = state.births;
     kept_ = state.kept;

@@ -37,7 +37,10 @@ void StreamTable::sleep(Node* node, std::int64_t next_t) {
     node->second.episode = kNoEpisode;
     node->second.next_t = next_t;
     node->second.place = dormant_.insert(dormant_.end(), node);
-    if (dormant_.size() > capacity_) forget(dormant_.front());
+}
+
+void StreamTable::forget_surplus() {
+    while (dormant_.size() > capacity_) forget(dormant_.front());
 }
 
 void StreamTable::wake(Node* node, std::uint32_t episode) {

@@ -17,20 +17,6 @@ using namespace ringback::twin;
 
 namespace {
 
-constexpr Mismatch kPolicies[] = {Mismatch::keep, Mismatch::split, Mismatch::raise};
-
-// A shape for each seed: 1..40 streams, capacities 1..200, every schema, every policy.
-ProgramShape small_shape(std::uint64_t seed) {
-    Rng rng(seed + 1000);
-    const std::vector<Schema> all = schemas();
-    ProgramShape shape{all[seed % all.size()], 0, kPolicies[seed / all.size() % 3], 0, 0, 0};
-    shape.capacity = 1 + static_cast<std::int64_t>(rng.below(rng.below(2) == 0 ? 12 : 200));
-    shape.streams = 1 + rng.below(rng.below(2) == 0 ? 3 : 40);
-    shape.odds_of_end = 2 + rng.below(rng.below(2) == 0 ? 6 : 60);
-    shape.longest_chunk = 1 + rng.below(12);
-    return shape;
-}
-
 std::string first_difference(const Program& program, std::int64_t length) {
     for (const auto& store : program.stores()) {
         if (auto d = difference(*store, program.naive()); !d.empty()) return d;

@@ -2,4 +2,17 @@
 
 from __future__ import annotations
 
+from ringback.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, batch, unbatch
+from ringback.replay import ReplayBuffer, Sequences, Transitions
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "InfiniteLookbackBuffer",
+    "ReplayBuffer",
+    "Sequences",
+    "SingleAgentEpisode",
+    "Transitions",
+    "batch",
+    "unbatch",
+]

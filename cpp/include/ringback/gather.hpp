@@ -9,7 +9,7 @@
 
 namespace ringback {
 
-// Where one field goes: row i of the answer at data + i * bytes of the field. Null data: the field is not asked for.
+// Where one field goes: row i of the answer at data + i * bytes of the field.
 struct FieldOut {
     std::size_t field;
     std::byte* data;
@@ -21,10 +21,10 @@ struct NStep {
     double gamma = 1.0;
 };
 
-// What a batch of transitions is written to; one row a start. Null pointers are skipped.
+// What a batch of transitions is written to; one row a start. Only `discount` and `steps` may be null.
 struct TransitionOut {
-    std::vector<FieldOut> fields;            // of the start's own row (not the reward)
-    std::vector<std::byte*> next_observation;  // one a leaf, of the observation after the last summed step
+    std::vector<FieldOut> fields;            // of the start's own row (the reward apart)
+    std::vector<FieldOut> next_observation;  // observation leaves, of the observation after the last summed step
     float* reward = nullptr;                 // sum of gamma^k * reward[t + k], in float64, rounded once
     float* done = nullptr;                   // 1 where the last summed step terminated
     std::uint8_t* terminated = nullptr;      // flags of the last summed step
@@ -59,14 +59,18 @@ class Gather {
     void sequences(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t length, const SequenceOut& out);
 
   private:
-    struct Copy {  // one small field, out of records
-        std::size_t offset, bytes, blocks;
+    struct SmallCopy {  // one small field, out of records
+        std::size_t offset, bytes, blocks, block_rows;
         std::byte* data;
     };
     struct ColumnCopy {  // one large field, out of a column
         std::int32_t column;
         std::size_t bytes;
         std::byte* data;
+    };
+    struct Plan {
+        std::vector<SmallCopy> small;
+        std::vector<ColumnCopy> columns;
     };
     struct Successor {  // of one start
         const std::byte* record;  // the record, or the side-pool entry, that begins with its small leaves
@@ -79,12 +83,12 @@ class Gather {
         double reward, discount;
     };
 
-    void plan(const Schema& schema, std::span<const FieldOut> fields);
-    void copy_row(const StepStore& store, std::uint32_t row, std::size_t i, bool last) const noexcept;
-    void copy_successor(const StepStore& store, const TransitionOut& out, std::size_t i, bool last) const noexcept;
+    static void plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan);
+    static void copy_small(const Plan& plan, const std::byte* record, std::size_t i) noexcept;
+    void copy_row(const StepStore& store, std::uint32_t row, std::size_t i) const noexcept;
+    void copy_successor(const StepStore& store, std::size_t i) const noexcept;
 
-    std::vector<Copy> copies_;
-    std::vector<ColumnCopy> column_copies_;
+    Plan own_, next_;
     std::vector<Successor> successors_;
     std::vector<Reduced> reduced_;
 };

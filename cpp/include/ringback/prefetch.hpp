@@ -14,6 +14,7 @@ inline void prefetch(const void* address) noexcept {
 
 // Every cache line of [address, address + bytes), at most `most` of them: hardware follows a long run by itself.
 inline void prefetch_span(const std::byte* address, std::size_t bytes, std::size_t most = 8) noexcept {
+    if (bytes == 0) return;
     constexpr std::size_t kLine = 64;
     const std::size_t lines = (bytes + kLine - 1) / kLine;
     for (std::size_t i = 0; i < (lines < most ? lines : most); ++i) prefetch(address + i * kLine);

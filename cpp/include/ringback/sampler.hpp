@@ -32,6 +32,10 @@ class Sampler {
     // Starts of windows of index.length steps. O(out.size() log episodes).
     void draw_windows(Rng& rng, const StepStore& store, const WindowIndex& index, bool replace, std::span<WindowStart> out);
 
+    // What the two throw.
+    [[noreturn]] static void refuse_steps(std::int64_t count, std::int64_t stored);
+    [[noreturn]] static void refuse_windows(std::int64_t count, std::int64_t starts, std::int64_t length);
+
   private:
     void draw_different(Rng& rng, std::int64_t bound, std::span<std::int64_t> out);
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -85,6 +86,8 @@ class StepStore {
   public:
     // Throws std::invalid_argument for a capacity < 1 or > 2^31, OutOfMemory (with the bytes) if it cannot fit this machine.
     StepStore(Schema schema, std::int64_t capacity, Mismatch mismatch);
+    StepStore(StepStore&&) = default;
+    StepStore& operator=(StepStore&&) = delete;  // the streams' nodes live in a pool of their own
 
     // ---- writing -----------------------------------------------------------------------------------------------------
 
@@ -146,11 +149,18 @@ class StepStore {
     const std::byte* column(std::int32_t c, std::uint32_t row) const noexcept {
         return columns_[static_cast<std::size_t>(c)].data() + row * schema_.columns()[static_cast<std::size_t>(c)];
     }
-    StepHeader header(std::uint32_t row) const noexcept;
+    StepHeader header(std::uint32_t row) const noexcept {
+        StepHeader header;
+        std::memcpy(&header, record(row) + schema_.header_offset(), sizeof header);
+        return header;
+    }
     std::uint8_t flags(std::uint32_t row) const noexcept {
         return static_cast<std::uint8_t>(record(row)[schema_.flags_offset()]);
     }
-    const std::byte* field(std::uint32_t row, std::size_t index) const noexcept;
+    const std::byte* field(std::uint32_t row, std::size_t index) const noexcept {
+        const Place& place = schema_.place(index);
+        return place.in_column() ? column(place.column, row) : record(row) + place.offset;
+    }
     // Where observation leaf `leaf` of the step's successor lies.
     const std::byte* successor(std::uint32_t row, const StepHeader& header, std::size_t leaf) const noexcept;
     const std::byte* entry_record(std::uint32_t entry) const noexcept {

@@ -49,11 +49,12 @@ class StreamTable {
     const Node* find(const StreamKey& key) const;
 
     Node* open(const StreamKey& key, std::uint32_t episode);  // a stream that is not in the table
-    void sleep(Node* node, std::int64_t next_t);              // open → dormant; may forget the oldest dormant stream
+    void sleep(Node* node, std::int64_t next_t);              // open → dormant
     void wake(Node* node, std::uint32_t episode);             // dormant → open
     // The episode has ended: forgets a numbered stream (answers false: the node is gone), keeps a named one as finished.
     bool finish(Node* node);
     void forget(Node* node);
+    void forget_surplus();  // the oldest dormant streams, down to `capacity`
 
     std::size_t size() const noexcept { return nodes_.size(); }
     const Dormant& dormant() const noexcept { return dormant_; }  // oldest first

@@ -131,6 +131,20 @@ struct ProgramShape {
     std::size_t longest_chunk = 6;
 };
 
+inline constexpr Mismatch kPolicies[] = {Mismatch::keep, Mismatch::split, Mismatch::raise};
+
+// A shape for each seed: 1..40 streams, capacities 1..200, every schema, every policy.
+inline ProgramShape small_shape(std::uint64_t seed) {
+    Rng rng(seed + 1000);
+    const std::vector<Schema> all = schemas();
+    ProgramShape shape{all[seed % all.size()], 0, kPolicies[seed / all.size() % 3], 0, 0, 0};
+    shape.capacity = 1 + static_cast<std::int64_t>(rng.below(rng.below(2) == 0 ? 12 : 200));
+    shape.streams = 1 + rng.below(rng.below(2) == 0 ? 3 : 40);
+    shape.odds_of_end = 2 + rng.below(rng.below(2) == 0 ? 6 : 60);
+    shape.longest_chunk = 1 + rng.below(12);
+    return shape;
+}
+
 // Calls one random method after the other on the store, on a restored one that goes along with it, and on the twin.
 class Program {
   public:

@@ -51,9 +51,17 @@ inline Schema wide_record() {
     return {{field("observation", DType::f32, {500})}, {field("action", DType::f32, {100})}, {}};
 }
 
+// Rows of 1, 3, 16, 17, 512 and 513 bytes: on and beside the sizes at which copying changes its way.
+inline Schema odd_sizes() {
+    return {{field("observation/one", DType::u8), field("observation/three", DType::u8, {3}),
+             field("observation/sixteen", DType::u8, {16})},
+            {field("action/seventeen", DType::u8, {17}), field("action/half", DType::u8, {512})},
+            {field("more", DType::u8, {513}), field("flag", DType::b1)}};
+}
+
 inline std::vector<Schema> schemas() {
-    return {vectors(),     camera_and_state(),   scalars_and_a_large_extra(),
-            images_only(), columns_everywhere(), wide_record()};
+    return {vectors(),  camera_and_state(),   scalars_and_a_large_extra(), images_only(),
+            odd_sizes(), columns_everywhere(), wide_record()};
 }
 
 // Element k of a field that counts: different for different counts and fields.

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace ringback::bindings {
+
+// Fast ways for the common cases of an episode's arrays. Each of the functions says when a case is not one of them, and
+// the caller then takes the slow way through NumPy, which also words the errors.
+void bind_episode_rows(pybind11::module_& m);
+
+}  // namespace ringback::bindings

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "inputs.hpp"
+#include "numpy.hpp"
+#include "ringback/schema.hpp"
+
+namespace ringback::bindings {
+
+// Arrays on their way to Python: planned one by one, allocated together, filled without the interpreter's lock.
+//
+// Each is fresh, writable and aligned to 64 bytes. Small ones of one batch share a block of memory, so keeping one of them
+// keeps the batch alive; large ones own theirs. Blocks are recycled through a pool of at most 64 MiB, which spares page
+// faults. The caller's own arrays can stand in for fresh ones.
+class Outputs {
+  public:
+    Outputs() { slots_.reserve(24); }
+    ~Outputs();
+    Outputs(const Outputs&) = delete;
+    Outputs& operator=(const Outputs&) = delete;
+
+    // Plans an array of `type` with shape (*leading, *row); a row without axes gets one of 1. Answers its number.
+    std::size_t add(const ArrayType& type, std::span<const std::int64_t> leading, std::span<const std::int64_t> row);
+    // The same with exactly this shape.
+    std::size_t add_exact(const ArrayType& type, std::span<const std::int64_t> shape);
+    // The caller's array (or a CPU tensor) for it; throws TypeMistake or std::invalid_argument with `name`.
+    void use(std::size_t output, PyObject* given, const std::string& name);
+
+    // Allocates what is not the caller's. Throws std::bad_alloc with the bytes.
+    void allocate();
+
+    std::size_t bytes() const noexcept { return bytes_; }  // of all outputs
+    std::byte* data(std::size_t output) const noexcept { return slots_[output].data; }
+    template <class T>
+    T* as(std::size_t output) const noexcept {
+        return reinterpret_cast<T*>(slots_[output].data);
+    }
+    PyObject* take(std::size_t output) noexcept;  // a new reference
+
+    static constexpr int kMaxAxes = 32;
+
+  private:
+    struct Slot {
+        ArrayType type;
+        int axes;
+        npy_intp shape[kMaxAxes];
+        std::size_t bytes;
+        std::byte* data;
+        PyObject* object;  // the array, or what the caller gave
+    };
+
+    std::vector<Slot> slots_;
+    std::vector<PyObject*> kept_;
+    std::size_t bytes_ = 0;
+};
+
+}  // namespace ringback::bindings

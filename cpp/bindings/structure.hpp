@@ -1,0 +1,63 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "ringback/schema.hpp"
+
+namespace ringback::bindings {
+
+// The shape of a nested value: a leaf, or a dict or tuple of structures. Leaves are matched by name, never by position.
+class Structure {
+  public:
+    // From Python: ("leaf", path, dtype, shape) | ("dict", path, ((key, node), ...)) | ("tuple", path, (node, ...)).
+    // Appends the leaves to `fields`, in order.
+    Structure(pybind11::handle spec, std::vector<Field>& fields);
+
+    // Calls visit(field index, leaf) for each leaf of a value with this structure. Throws TypeMistake or
+    // std::invalid_argument that names the place; `prefix` goes before its path.
+    template <class Visit>
+    void flatten(PyObject* value, const char* prefix, Visit&& visit) const {
+        if (kind_ == Kind::leaf) return visit(field_, value);
+        const pybind11::object held = kind_ == Kind::dict ? check_dict(value, prefix) : check_tuple(value, prefix);
+        for (std::size_t i = 0; i < children_.size(); ++i) {
+            const pybind11::object item = child(held.ptr(), i, prefix);
+            children_[i].flatten(item.ptr(), prefix, visit);
+        }
+    }
+
+    // The same structure with leaf(field index), a new reference each, at the leaves.
+    template <class Leaf>
+    pybind11::object build(Leaf&& leaf) const {
+        if (kind_ == Kind::leaf) return pybind11::reinterpret_steal<pybind11::object>(leaf(field_));
+        if (kind_ == Kind::dict) {
+            pybind11::dict built;
+            for (std::size_t i = 0; i < children_.size(); ++i) built[keys_[i]] = children_[i].build(leaf);
+            return built;
+        }
+        pybind11::tuple built(children_.size());
+        for (std::size_t i = 0; i < children_.size(); ++i) built[i] = children_[i].build(leaf);
+        return built;
+    }
+
+    const std::string& path() const noexcept { return path_; }
+
+  private:
+    enum class Kind { leaf, dict, tuple };
+
+    pybind11::object check_dict(PyObject* value, const char* prefix) const;
+    pybind11::object check_tuple(PyObject* value, const char* prefix) const;
+    pybind11::object child(PyObject* value, std::size_t i, const char* prefix) const;
+
+    Kind kind_ = Kind::leaf;
+    std::size_t field_ = 0;
+    std::string path_;  // such as "observation/camera"
+    std::vector<pybind11::object> keys_;
+    std::vector<Structure> children_;
+};
+
+}  // namespace ringback::bindings

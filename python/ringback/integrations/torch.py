@@ -1,0 +1,54 @@
+"""Torch tensors out of batches, without linking to torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ringback._core import BATCH_FIELDS, Sequences, Transitions
+from ringback.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    import torch
+
+
+class ToTensors:
+    """Turn the arrays of a batch into tensors on a device.
+
+    Parameters
+    ----------
+    device : str or torch.device
+        On the CPU the tensors share the arrays' memory; elsewhere they are copies.
+
+    Raises
+    ------
+    MissingExtraError
+        torch is not installed.
+    """
+
+    def __init__(self, device: str | torch.device) -> None:
+        try:
+            import torch
+        except ImportError as error:
+            raise MissingExtraError(
+                "ReplayBuffer: device must be None without torch, got "
+                f"{device!r}; pip install 'ringback[train]' or torch itself"
+            ) from error
+        self.device = torch.device(device)
+        self._from_numpy = torch.from_numpy
+        self._copies = self.device.type != "cpu"
+
+    def __call__(self, batch: Transitions | Sequences) -> Transitions | Sequences:
+        """Return the same kind of batch with tensors for arrays, nested ones included. O(number of arrays)."""
+        kind = type(batch)
+        values = {name: self._convert(getattr(batch, name)) for name in BATCH_FIELDS[kind.__name__]}
+        return kind(tuple(values.values())[: kind.n_sequence_fields], values)
+
+    def _convert(self, value: Any) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, dict):
+            return {key: self._convert(part) for key, part in value.items()}
+        if isinstance(value, tuple):
+            return tuple(self._convert(part) for part in value)
+        tensor = self._from_numpy(value) if not hasattr(value, "numpy") else value
+        return tensor.to(self.device, non_blocking=True) if self._copies else tensor

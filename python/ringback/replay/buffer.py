@@ -1,0 +1,428 @@
+"""The replay buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+
+from ringback import _core
+from ringback.replay.spaces import Cast, as_space, spec_of_extras, spec_of_space
+
+if TYPE_CHECKING:
+    import torch
+
+_STATE_VERSION = 1
+_PART_BYTES = 64 * 2**20
+
+
+class ReplayBuffer(_core.Replay):
+    """The last ``capacity`` steps of any number of streams, to be drawn as transitions or as sequences.
+
+    Parameters
+    ----------
+    capacity : int
+        N, in steps over all streams together. Once full, the oldest step is the next one to go.
+    observation_space, action_space : gymnasium.Space or int
+        Box, Discrete, MultiDiscrete, MultiBinary, or Dict and Tuple of these, nested; an int stands for float32 vectors
+        of that size. They fix shapes and dtypes: what is stored never depends on the first item.
+    device : str or torch.device, optional
+        Where samples go as torch tensors; by default they are NumPy arrays.
+    seed : int or sequence of int, optional
+        Of the buffer's own generator. ``(7, rank)`` gives each rank a stream of its own. None: from the system.
+    extras : mapping, optional
+        Named columns that come with every step: a shape (float32), a pair ``(shape, dtype)``, or a space.
+    cast : mapping of str to dtype, optional
+        Dtypes to store instead of the spaces' own, such as ``{"observation": "float32"}``; a leaf goes by its path, such
+        as ``"observation/camera"``.
+    on_mismatch : {"keep", "split", "raise"}
+        What to do when an observation differs from the successor given one step earlier (NaN equals NaN). ``"keep"``
+        stores both, so that every read is exact; ``"split"`` takes it for an unmarked reset and closes the episode as
+        truncated; ``"raise"`` refuses the step.
+
+    Raises
+    ------
+    TypeError
+        A space that has no fixed size, or arguments of the wrong kind.
+    ValueError
+        A capacity below 1, an unknown ``on_mismatch``, a ``cast`` that names nothing.
+    MemoryError
+        A capacity that cannot fit this machine; the message has the bytes.
+
+    Notes
+    -----
+    A successor observation is stored once, as the next step's observation, and beside the rows where there is no next step:
+    at both kinds of end, at the newest step, and where the given data differ. Each stream's steps lie in pages of
+    their own, so windows are contiguous however streams interleave.
+
+    All methods may be called from several threads: many readers or one writer at a time. A forked child must not use the
+    buffer of its parent.
+
+    Examples
+    --------
+    >>> buffer = ReplayBuffer(1000, 1, 1, seed=0)
+    >>> for t in range(5):
+    ...     _ = buffer.add([t], [-t], float(t), [t + 1], terminated=t == 4)
+    >>> observations, actions, rewards, next_observations, dones = buffer.sample_transitions(5)
+    >>> bool((next_observations == observations + 1).all())
+    True
+    >>> sorted(buffer.sample_sequences(2, 4).rewards[:, 0, 0].tolist())
+    [0.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        observation_space: gym.Space[Any] | int,
+        action_space: gym.Space[Any] | int,
+        device: str | torch.device | None = None,
+        *,
+        seed: int | Sequence[int] | None = None,
+        extras: Mapping[str, Any] | None = None,
+        cast: Mapping[str, Any] | None = None,
+        on_mismatch: Literal["keep", "split", "raise"] = "keep",
+    ) -> None:
+        if isinstance(capacity, bool) or not isinstance(capacity, (int, np.integer)):
+            raise TypeError(f"ReplayBuffer: capacity must be an integer, got {capacity!r}")
+        if not -(2**63) <= capacity < 2**63:
+            raise MemoryError(f"ReplayBuffer: capacity must fit in memory, got {capacity} steps")
+        if not isinstance(on_mismatch, str):
+            raise TypeError(f"ReplayBuffer: on_mismatch must be 'keep', 'split' or 'raise', got {on_mismatch!r}")
+        self._observation_space = as_space(observation_space, "observation_space")
+        self._action_space = as_space(action_space, "action_space")
+        casts = Cast(cast)
+        observation = spec_of_space(self._observation_space, "observation", casts)
+        action = spec_of_space(self._action_space, "action", casts)
+        columns = spec_of_extras(extras or {}, casts)
+        casts.check_used()
+        super().__init__(int(capacity), observation, action, columns, _seed_words(seed), on_mismatch)
+        self._device = device
+        self._on_mismatch = on_mismatch
+        self._extras = dict(extras or {})
+        self._cast = dict(cast or {})
+        if device is not None:
+            from ringback.integrations.torch import ToTensors
+
+            self._finish = ToTensors(device)
+
+    # ---- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def observation_space(self) -> gym.Space[Any]:
+        """The space of one observation."""
+        return self._observation_space
+
+    @property
+    def action_space(self) -> gym.Space[Any]:
+        """The space of one action."""
+        return self._action_space
+
+    @property
+    def device(self) -> str | torch.device | None:
+        """Where samples go as tensors; None: they are NumPy arrays."""
+        return self._device
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next step evicts one."""
+        return len(self) == self.capacity
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes of which at least one step is stored."""
+        return int(self._stats()["episodes"])
+
+    @property
+    def total_added(self) -> int:
+        """Steps ever added; also the next step's id."""
+        return int(self._stats()["added"])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that steps, successors and tables take now. Sampling does not change it."""
+        return int(self._stats()["bytes"])
+
+    def stats(self) -> dict[str, int]:
+        """Count what happened so far.
+
+        Returns
+        -------
+        dict
+            ``size`` and ``capacity`` (steps), ``episodes`` (with a stored step), ``open_episodes``, ``added``, ``sampled``
+            and ``evicted`` (steps), ``kept_successors`` (observations that differed from the successor given before, and
+            are kept beside the rows), ``bytes``.
+        """
+        return self._stats()
+
+    def __repr__(self) -> str:
+        return f"<ReplayBuffer of {len(self)}/{self.capacity} steps, {self.num_episodes} episodes>"
+
+    # ---- writing -----------------------------------------------------------------------------------------------------
+
+    def add_episode(self, episode: Any, gap: Literal["raise", "cut"] = "raise") -> npt.NDArray[np.int64]:
+        """Write an episode, or the next chunk of one.
+
+        Chunks of one episode (the same ``id_``, ``t_started`` where the last one ended) become one episode again, however
+        they interleave with others. Lookback rows are not data. A chunk without steps adds none, but its flags count.
+
+        Parameters
+        ----------
+        episode : SingleAgentEpisode
+            In list or in array form. Declared extras are read from its extra model outputs of the same names.
+        gap : {"raise", "cut"}
+            What to do when steps are missing between the last chunk and this one: refuse, or close what there is as
+            truncated and begin an episode with missing history (its ``t`` counts on, ``is_first`` stays false).
+
+        Returns
+        -------
+        ndarray, shape (T,), int64
+            The ids of the steps.
+
+        Raises
+        ------
+        ValueError
+            A chunk that was added before, one after a gap, or data that do not fit the spaces. Nothing has changed then.
+
+        Notes
+        -----
+        O(T), one copy a column. An open episode whose steps are all evicted is remembered by its next ``t`` alone; at most
+        ``capacity`` such, the oldest forgotten first.
+        """
+        if gap not in ("raise", "cut"):
+            raise ValueError(f"ReplayBuffer.add_episode: gap must be 'raise' or 'cut', got {gap!r}")
+        steps = len(episode)
+        observations = actions = rewards = extras = None
+        if steps:
+            batched = _as_arrays if episode.is_numpy else _batch
+            observations = batched(episode.get_observations(slice(0, steps + 1)))
+            actions = batched(episode.get_actions(slice(0, steps)))
+            rewards = np.asarray(episode.get_rewards(slice(0, steps)), np.float32)
+            outputs = {name: episode.get_extra_model_outputs(name, slice(0, steps)) for name in self._extras}
+            extras = {name: batched(values) for name, values in outputs.items()}
+        return self._add_chunk(
+            observations,
+            actions,
+            rewards,
+            extras,
+            steps,
+            episode.id_,
+            int(episode.t_started),
+            bool(episode.is_terminated),
+            bool(episode.is_truncated),
+            gap == "cut",
+        )
+
+    def end_episode(self, stream: int | str = 0) -> bool:
+        """Close the open episode of a stream as truncated: for a reset from outside.
+
+        Parameters
+        ----------
+        stream : int or str
+            The stream's number, or the ``id_`` of an episode added in chunks.
+
+        Returns
+        -------
+        bool
+            Whether an episode was open.
+        """
+        return self._end_episode(stream)
+
+    def set(self, ids: npt.ArrayLike, field: str, values: Any) -> None:
+        """Overwrite one field of stored steps.
+
+        Parameters
+        ----------
+        ids : int array, shape (K,)
+            Of live steps; the last of duplicates wins.
+        field : str
+            ``"observation"``, ``"action"``, ``"reward"``, an extra's name, or a leaf's path such as
+            ``"observation/camera"``. Flags cannot be set.
+        values : array, shape (K, ...), nested as the field
+
+        Raises
+        ------
+        IndexError
+            An id that is stale or was never given. Nothing has changed then.
+        ValueError
+            An unknown field, or values that do not fit.
+
+        Notes
+        -----
+        The observation of step t is also what step t-1 leads to: setting it changes that step's ``next_observations`` as
+        well, unless that one was given another successor.
+        """
+        self._set(ids, field, values)
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    def get(self, ids: npt.ArrayLike) -> _core.Transitions:
+        """Return the steps with these ids.
+
+        Parameters
+        ----------
+        ids : int array, shape (K,)
+
+        Returns
+        -------
+        Transitions
+            Copies, row i for id i; see ``sample_transitions``.
+
+        Raises
+        ------
+        IndexError
+            An id that is stale or was never given.
+        """
+        return self._get(ids)
+
+    def valid_starts(self, length: int = 1) -> npt.NDArray[np.int64]:
+        """List the ids of all steps at which a window of ``length`` steps may start, oldest first.
+
+        Parameters
+        ----------
+        length : int
+            At least 1.
+
+        Returns
+        -------
+        ndarray, shape (M,), int64
+            O(N) to make; sampling does not need it.
+        """
+        return self._valid_starts(length)
+
+    # ---- state -------------------------------------------------------------------------------------------------------
+
+    def iter_state(self, max_bytes: int = _PART_BYTES) -> Iterator[dict[str, Any]]:
+        """Yield the state in parts, so that it need not fit in memory twice.
+
+        Parameters
+        ----------
+        max_bytes : int
+            About how large a part may be.
+
+        Yields
+        ------
+        dict
+            First a header, then parts that hold the steps by number. ``set_state`` takes the iterator, or a list of them.
+
+        Raises
+        ------
+        RuntimeError
+            The buffer was written to in between.
+        """
+        if max_bytes < 1:
+            raise ValueError(f"ReplayBuffer.iter_state: max_bytes must be >= 1, got {max_bytes!r}")
+        header = self._state_header()
+        version = header.pop("_version")
+        yield {"version": _STATE_VERSION, **header}
+        oldest = max(header["written"] - self.capacity, 0)
+        row = sum(np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)) for _, dtype, shape in header["schema"])
+        rows = max(max_bytes // (row + 32), 1)
+        for begin in range(oldest, header["written"], rows):
+            yield self._state_rows(begin, min(rows, header["written"] - begin), version)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return everything that the next calls depend on: steps, open episodes, counters, generator.
+
+        Returns
+        -------
+        dict
+            Plain arrays, numbers and strings: content, not layout. See ``iter_state`` for large buffers.
+        """
+        parts = self.iter_state()
+        return {**next(parts), "parts": list(parts)}
+
+    def set_state(self, state: Mapping[str, Any] | Iterable[Mapping[str, Any]], close_open: bool = False) -> None:
+        """Take over a state: the next draws are those of the buffer that it came from.
+
+        Parameters
+        ----------
+        state : dict or iterable of dict
+            From ``get_state`` or ``iter_state`` of a buffer with the same capacity and spaces.
+        close_open : bool
+            Close open episodes as truncated: for environments that were reset meanwhile. By default they go on.
+
+        Raises
+        ------
+        ValueError
+            A state of another schema or capacity, of a newer version, with missing fields or one that contradicts
+            itself. The buffer is as it was then.
+        """
+        where = "ReplayBuffer.set_state"
+        if isinstance(state, Mapping):
+            header, parts = dict(state), iter(state.get("parts", ()))
+        else:
+            parts = iter(state)
+            first = next(parts, None)
+            if not isinstance(first, Mapping):
+                raise TypeError(f"{where}: state must be a dict or an iterable of dicts, got {state!r}")
+            header = dict(first)
+        version = header.get("version")
+        if version is None:
+            raise ValueError(f"{where}: state must have the field 'version', got {sorted(map(str, header))}")
+        if version != _STATE_VERSION:
+            raise ValueError(f"{where}: state must be of version {_STATE_VERSION}, got {version!r}")
+        schema = [tuple(field) for field in self._state_header()["schema"]]
+        given = [tuple(field) for field in header.get("schema", ())]
+        if given != schema:
+            raise ValueError(f"{where}: state must have the fields {schema}, got {given}")
+        self._set_state(header, parts, close_open)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (
+            type(self),
+            self.capacity,
+            self._observation_space,
+            self._action_space,
+            None if self._device is None else str(self._device),
+            self._extras,
+            self._cast,
+            self._on_mismatch,
+        )
+        return _unpickle, arguments, self.get_state(), None, None, _restore
+
+
+def _unpickle(
+    kind: type[ReplayBuffer],
+    capacity: int,
+    observation_space: gym.Space[Any],
+    action_space: gym.Space[Any],
+    device: str | None,
+    extras: dict[str, Any],
+    cast: dict[str, Any],
+    on_mismatch: Literal["keep", "split", "raise"],
+) -> ReplayBuffer:
+    return kind(
+        capacity, observation_space, action_space, device, seed=0, extras=extras, cast=cast, on_mismatch=on_mismatch
+    )
+
+
+def _restore(buffer: ReplayBuffer, state: Mapping[str, Any]) -> None:
+    buffer.set_state(state)
+
+
+def _seed_words(seed: int | Sequence[int] | None) -> list[int]:
+    """Spread a seed over the generator's four words; later numbers of a sequence are a spawn key."""
+    if seed is None:
+        sequence = np.random.SeedSequence()
+    else:
+        numbers = tuple(seed) if isinstance(seed, (tuple, list)) else (seed,)
+        for number in numbers:
+            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 0:
+                raise TypeError(f"ReplayBuffer: seed must be None, an int >= 0 or a tuple of such, got {seed!r}")
+        if not numbers:
+            raise TypeError(f"ReplayBuffer: seed must be None, an int >= 0 or a tuple of such, got {seed!r}")
+        sequence = np.random.SeedSequence(int(numbers[0]), spawn_key=tuple(int(n) for n in numbers[1:]))
+    return [int(word) for word in sequence.generate_state(4, np.uint64)]
+
+
+def _as_arrays(values: Any) -> Any:
+    return values
+
+
+def _batch(values: Any) -> Any:
+    from ringback.episodes import batch
+
+    return batch(values)
