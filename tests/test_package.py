@@ -21,15 +21,15 @@ LEVELS = {
     "_core": 0,
     "errors": 0,
     "_run_folder": 0,
-    "replay": 1,
     "episodes": 1,
-    "connectors": 2,
-    "runner": 3,
-    "examples": 4,
-    "_bench": 4,
-    "cli": 5,
-    "__main__": 6,
-    "integrations": 7,
+    "replay": 2,  # takes episodes
+    "connectors": 3,
+    "runner": 4,
+    "examples": 5,
+    "_bench": 5,
+    "cli": 6,
+    "__main__": 7,
+    "integrations": 8,
 }
 # A device is an argument of the buffer, so the buffer loads the way to torch, when one is given.
 LENT = {("replay", "ringback.integrations.torch")}

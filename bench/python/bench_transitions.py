@@ -72,12 +72,11 @@ def main() -> None:
         buffer, columns = fill(capacity, steps), Columns(capacity, steps)
         packed = Packed(columns)
         ours = functools.partial(buffer.sample_transitions, BATCH)
-        out = [np.empty_like(array) for array in ours()]
         bars = (at_least(3.5), at_least(500), ("", None)) if capacity == large else (("", None),) * 3
         growth = ("", None) if capacity == large else at_least(1 / 2.5)
         ways = [
             ("ringback", ours, *growth),
-            ("ringback, out=", functools.partial(buffer.sample_transitions, BATCH, out=out), "", None),
+            ("ringback, out=", functools.partial(buffer.sample_transitions, BATCH, out=ours()), "", None),
             ("NumPy: integers + five takes with out=", columns.take, *bars[0]),
             ("NumPy: one packed table, one take with out=", packed.take, *bars[2]),
             ("NumPy: textbook choice(replace=False) + fancy indexing", columns.textbook, *bars[1]),
