@@ -93,7 +93,10 @@ class EnvRunner:
     Notes
     -----
     Environments made here run one after the other in this process, in autoreset mode `DISABLED`, so that no step is
-    spent on resets. Not thread-safe.
+    spent on resets; for worker processes pass a ``gymnasium.vector.AsyncVectorEnv``. Not thread-safe.
+
+    In mode `SAME_STEP` gymnasium keeps the final observation by reference over the reset: an environment that writes
+    each observation into one array has overwritten it there before anybody can see it.
 
     References
     ----------

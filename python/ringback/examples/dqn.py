@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import os
 import time
 from collections import deque
@@ -116,7 +117,7 @@ class Progress:
     epsilon : float
         Probability of a random action.
     loss : float
-        Mean over the updates since the last validation; NaN before the first.
+        Mean over the last updates, each weighted 1 % less than the next; NaN before the first.
     finished : tuple of float
         Returns of the episodes that ended in this round.
     validation_return : float or None
@@ -259,7 +260,7 @@ def train(settings: Settings, report: Callable[[Progress], None] = lambda progre
         )
         judge = _Judge(settings)
         recent: deque[float] = deque(maxlen=20)
-        losses: list[float] = []
+        recent_return = float("nan")
         step, reason = 0, "steps"
         try:
             while step < settings.steps and not judge.solved:
@@ -273,22 +274,24 @@ def train(settings: Settings, report: Callable[[Progress], None] = lambda progre
                 taken = sum(map(len, chunks))
                 for _ in range(taken if step >= settings.warmup else 0):
                     batch = buffer.sample_transitions(settings.batch_size, n_step=settings.n_step, gamma=settings.gamma)
-                    losses.append(learner.update(batch))
+                    learner.update(batch)
 
                 before, step = step, step + taken
                 validation = None
                 if step // settings.validate_every > before // settings.validate_every or step >= settings.steps:
                     validation = judge.validate(network)
                 finished = tuple(record.return_ for record in runner.finished)
-                recent.extend(finished)
+                if finished:
+                    recent.extend(finished)
+                    recent_return = sum(recent) / len(recent)
                 report(
                     Progress(
                         step=step,
                         episodes=runner.total_episodes,
                         seconds=time.monotonic() - started,
-                        recent_return=float(np.mean(recent)) if recent else float("nan"),
+                        recent_return=recent_return,
                         epsilon=policy.epsilon,
-                        loss=float(np.mean(losses)) if losses else float("nan"),
+                        loss=learner.loss,
                         finished=finished,
                         validation_return=validation,
                     )
@@ -315,6 +318,7 @@ class _Learner:
         self._optimizer = torch.optim.Adam([self._vector], lr=settings.learning_rate, fused=True)
         self._settings = settings
         self._first_action = first_action
+        self.loss = float("nan")
 
     @property
     def learning_rate(self) -> float:
@@ -325,12 +329,12 @@ class _Learner:
         self._optimizer.param_groups[0]["lr"] = value
 
     def update(self, batch: Any) -> float:
-        """Take one step on a batch of transitions and return its loss."""
+        """Take one step on a batch of transitions and return the loss before it."""
         with torch.no_grad():
             choice = self._network(batch.next_observations).argmax(1, keepdim=True)
-            value = self._target(batch.next_observations).gather(1, choice)
+            future = self._target(batch.next_observations).gather(1, choice)
             # 0 where the episode terminated; a time limit keeps the value of what it cut off.
-            target = batch.rewards + batch.discounts * value
+            target = batch.rewards + batch.discounts * future
         taken = self._network(batch.observations).gather(1, batch.actions - self._first_action)
         loss = nn.functional.smooth_l1_loss(taken, target)
         gradients = torch.autograd.grad(loss, self._parameters)
@@ -338,7 +342,9 @@ class _Learner:
         self._vector.grad = gradient * (self._settings.clip / gradient.norm()).clamp(max=1)
         self._optimizer.step()
         self._slow.lerp_(self._vector.detach(), self._settings.tau)
-        return loss.item()
+        value = loss.item()
+        self.loss = value if math.isnan(self.loss) else 0.99 * self.loss + 0.01 * value
+        return value
 
 
 def _as_vector(network: QNetwork) -> torch.Tensor:
