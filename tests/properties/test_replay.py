@@ -20,6 +20,7 @@ from tests.replay.twin import Twin
 from tests.replay.worlds import Chunk, Space, counted, counted_batch, image, nested, stacked, vector
 
 EXTRAS: dict[str, Space] = {"logp": gym.spaces.Box(-np.inf, np.inf, (), np.float32), "state_in": vector(3, np.float64)}
+pytestmark = pytest.mark.filterwarnings("ignore:ReplayBuffer. more than 1 % of the observations differ")
 INT64 = np.iinfo(np.int64)
 
 
@@ -110,6 +111,7 @@ class Program:
         self.streams = [int(s) for s in rng.permutation(np.arange(count) - count // 3)]
         self.streams[:2] = [INT64.max, INT64.min][: len(self.streams[:2])] if rng.random() < 0.3 else self.streams[:2]
         self.ids: list[str] = []
+        self.named = 0
         self.end_chance = float(rng.choice([0.0, 0.02, 0.1, 0.4]))
         self.jump_chance = float(rng.choice([0.0, 0.03, 0.3, 0.9]))
 
@@ -179,7 +181,8 @@ class Program:
     def add_chunk(self) -> None:
         rng = self.rng
         if not self.ids or rng.random() < 0.2:
-            self.ids.append(f"episode {self.worlds.episodes}")
+            self.named += 1
+            self.ids.append(f"episode {self.named}")
         id_ = self.ids[rng.integers(len(self.ids))]
         length = int(rng.integers((1, 2, 6, 40)[rng.integers(4)]))
         flags = flags_from(rng, 0.3)

@@ -176,13 +176,13 @@ class ReplayOracle:
         if differs and self.on_mismatch == "raise":
             raise MismatchError(stream)
         if differs and self.on_mismatch == "split":
+            # A named episode's chunks say their times, so its time counts on; a stream's new episode begins.
+            start = self.open[stream].next_t if isinstance(stream, str) else 0
             self.end_episode(stream)
-            episode, last = None, None
+            episode, last = self._begin(stream, start), None
         self.kept_successors += differs and last is not None
         if episode is None:
-            episode = Episode(stream)
-            self.episodes.append(episode)
-            self.open[stream] = episode
+            episode = self._begin(stream)
         if last is not None:
             last.shared = not differs
         number = self.written
@@ -255,24 +255,18 @@ class ReplayOracle:
         trial = self._trial()
         episode = trial.open.get(key)
         if episode is None:
-            known = [e for e in trial.episodes if e.key == key]
-            if known and start < known[-1].next_t:
-                raise ChunkError(key)
-            if start > 0 and gap == "raise":
+            finished = any(e.key == key for e in trial.episodes)
+            if finished or (start > 0 and gap == "raise"):
                 raise ChunkError(key)
             if len(chunk) > 0:
-                episode = Episode(key, next_t=start)
-                trial.episodes.append(episode)
-                trial.open[key] = episode
+                episode = trial._begin(key, start)
         elif start < episode.next_t:
             raise ChunkError(key)
         elif start > episode.next_t:
             if gap == "raise":
                 raise ChunkError(key)
             trial.end_episode(key)
-            episode = Episode(key, next_t=start)
-            trial.episodes.append(episode)
-            trial.open[key] = episode
+            episode = trial._begin(key, start)
         numbers = []
         for t in range(len(chunk)):
             final = t == len(chunk) - 1
@@ -330,6 +324,12 @@ class ReplayOracle:
                 before = self._before(number)
                 if top == "observation" and before is not None and before.shared:
                     before.successor[path] = value
+
+    def _begin(self, key: Key, start: int = 0) -> Episode:
+        episode = Episode(key, next_t=start)
+        self.episodes.append(episode)
+        self.open[key] = episode
+        return episode
 
     def _trial(self) -> ReplayOracle:
         """Return what to write to so that a failure midway leaves no trace; only "raise" can fail midway."""

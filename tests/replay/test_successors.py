@@ -92,7 +92,7 @@ def test_nan_equals_nan() -> None:
     one, two = f32([1, np.nan, 3]), f32([np.nan, 2, 3])
     buffer.add(one, [0.0], 0.0, two, False)
     buffer.add(two, [0.0], 0.0, one, False)
-    with pytest.raises(ValueError, match="on_mismatch"):
+    with pytest.raises(ValueError, match="must equal"):
         buffer.add(two, [0.0], 0.0, one, False)
     np.testing.assert_array_equal(buffer.get([0, 1]).next_observations, [two, one])
 
