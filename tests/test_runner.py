@@ -269,6 +269,15 @@ def test_short_episodes_are_not_preferred() -> None:
         assert runner.dropped_timesteps == 98
 
 
+def test_refused_call_changes_nothing() -> None:
+    with EnvRunner(lanes(Honest, 1, AutoresetMode.DISABLED), constant) as runner:
+        (first,) = runner.sample(num_timesteps=2)
+        with pytest.raises(ValueError, match="num_timesteps"):
+            runner.sample(num_timesteps=0)
+        (second,) = runner.sample(num_timesteps=1)
+    assert (second.id_, second.t_started) == (first.id_, 2)
+
+
 def test_forced_reset_leaves_the_open_episode() -> None:
     with EnvRunner(lanes(Honest, 1, AutoresetMode.DISABLED), constant) as runner:
         (first,) = runner.sample(num_timesteps=2)

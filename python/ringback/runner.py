@@ -181,13 +181,16 @@ class EnvRunner:
                 "EnvRunner.sample: exactly one of num_timesteps and num_episodes must be given, "
                 f"got num_timesteps={num_timesteps!r} and num_episodes={num_episodes!r}"
             )
+        timesteps = None if num_timesteps is None else _count("num_timesteps", num_timesteps, minimum=1)
+        episodes = None if num_episodes is None else _count("num_episodes", num_episodes, minimum=1)
         if self._closed:
             raise RuntimeError("EnvRunner.sample: the runner must be open, got a closed one")
         self.finished = []
         try:
-            if num_episodes is not None:
-                return self._sample_episodes(_count("num_episodes", num_episodes, minimum=1))
-            return self._sample_timesteps(_count("num_timesteps", num_timesteps, minimum=1), force_reset)
+            if episodes is not None:
+                return self._sample_episodes(episodes)
+            assert timesteps is not None
+            return self._sample_timesteps(timesteps, force_reset)
         except BaseException:
             self._needs_reset = True
             raise

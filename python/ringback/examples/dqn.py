@@ -168,16 +168,9 @@ class QNetwork(nn.Module):
 
     def __init__(self, inputs: int, actions: int, width: int) -> None:
         super().__init__()
-        self.layers = nn.Sequential(
-            nn.Flatten(),
-            nn.Linear(inputs, width),
-            nn.LayerNorm(width),
-            nn.ReLU(),
-            nn.Linear(width, width),
-            nn.LayerNorm(width),
-            nn.ReLU(),
-            nn.Linear(width, actions),
-        )
+        self.first, self.first_norm = nn.Linear(inputs, width), nn.LayerNorm(width)
+        self.second, self.second_norm = nn.Linear(width, width), nn.LayerNorm(width)
+        self.values = nn.Linear(width, actions)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """Return the values of all actions.
@@ -190,7 +183,9 @@ class QNetwork(nn.Module):
         -------
         Tensor, shape (B, actions), float32
         """
-        values: torch.Tensor = self.layers(observations.float())
+        hidden = torch.relu(self.first_norm(self.first(observations.flatten(1).float())))
+        hidden = torch.relu(self.second_norm(self.second(hidden)))
+        values: torch.Tensor = self.values(hidden)
         return values
 
 
@@ -457,7 +452,8 @@ def load(path: str | os.PathLike[str]) -> tuple[QNetwork, Settings]:
     """
     content = torch.load(path, map_location="cpu", weights_only=True)
     settings = Settings(**content["settings"])
-    shapes = [value.shape for name, value in content["weights"].items() if name.endswith("weight") and value.ndim == 2]
-    network = QNetwork(shapes[0][1], shapes[-1][0], shapes[0][0])
-    network.load_state_dict(content["weights"])
+    weights = content["weights"]
+    width, inputs = weights["first.weight"].shape
+    network = QNetwork(inputs, len(weights["values.bias"]), width)
+    network.load_state_dict(weights)
     return network, settings
