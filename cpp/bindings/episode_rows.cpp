@@ -2,8 +2,9 @@
 
 #include "episode_rows.hpp"
 
-#include <cstdint>
+#include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 namespace {
 
@@ -92,6 +93,7 @@ bool put_number(int type_num, PyObject* item, char* to) {
             const T cast = static_cast<T>(value);
             // Further out the way back to an integer would be undefined, and no double is exact.
             constexpr long long kExact = 1LL << 53;
+            if (std::is_unsigned_v<T> && value < 0) return false;
             if (value < -kExact || value > kExact || static_cast<long long>(cast) != value) return false;
             std::memcpy(to, &cast, sizeof cast);
             return true;
@@ -137,7 +139,7 @@ PyObject* rows_inside(PyObject*, PyObject* const* args, Py_ssize_t n) {
 // The dtype of the column that a list starting with this item could become; -1 for none.
 int column_type(PyObject* first) {
     if (PyFloat_CheckExact(first)) return NPY_DOUBLE;
-    if (PyLong_CheckExact(first)) return NPY_LONG;
+    if (PyLong_CheckExact(first)) return NPY_INT64;
     if (!PyArray_IsScalar(first, Number)) return -1;
     PyArray_Descr* descr = PyArray_DescrFromScalar(first);
     const int type_num = descr != nullptr ? descr->type_num : -1;
@@ -233,6 +235,17 @@ PyObject* rows_one_hot(PyObject*, PyObject* const* args, Py_ssize_t n_args) {
     Py_RETURN_NONE;
 }
 
+PyObject* rows_same(PyObject*, PyObject* const* args, Py_ssize_t n_args) {
+    if (n_args != 2) return PyErr_SetString(PyExc_TypeError, "rows_same: wrong arguments"), nullptr;
+    if (!is_plain(args[0]) || !is_plain(args[1])) Py_RETURN_FALSE;
+    PyArrayObject* a = as_array(args[0]);
+    PyArrayObject* b = as_array(args[1]);
+    const bool same = PyArray_TYPE(a) == PyArray_TYPE(b) && PyArray_NDIM(a) == PyArray_NDIM(b) &&
+                      PyArray_CompareLists(PyArray_DIMS(a), PyArray_DIMS(b), PyArray_NDIM(a)) &&
+                      std::memcmp(PyArray_DATA(a), PyArray_DATA(b), static_cast<std::size_t>(PyArray_NBYTES(a))) == 0;
+    return PyBool_FromLong(same);
+}
+
 template <class F>
 PyCFunction fast(F f) noexcept {
     return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(f));
@@ -252,6 +265,9 @@ PyMethodDef kMethods[] = {
     {"rows_one_hot", fast(rows_one_hot), METH_FASTCALL,
      "rows_one_hot($module, values, n, start, /)\n--\n\n"
      "An array of integers as one-hot rows, float32; None if it is no such array or a value is outside."},
+    {"rows_same", fast(rows_same), METH_FASTCALL,
+     "rows_same($module, a, b, /)\n--\n\n"
+     "Whether two arrays are the same byte for byte. False may also mean that this function cannot tell."},
     {nullptr, nullptr, 0, nullptr},
 };
 

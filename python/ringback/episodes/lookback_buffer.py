@@ -9,10 +9,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ringback._core import lookback_positions, lookback_take
+from ringback._core import lookback_positions, lookback_take, rows_put
 from ringback.errors import EpisodeError
 
-from .padding import pad_rows
 from .space_rules import SpaceRules, dtype_holding, rules_for, space_struct_of
 from .structure import as_objects, difference, leaves, map_pair, map_structure, stack, unstack
 
@@ -202,21 +201,29 @@ class InfiniteLookbackBuffer:
                 return lookback_take(self._store, self.lookback, indices, neg, where)
             return self._read_list(indices, neg, fill, coded, where)
         found = lookback_positions(self._size, self.lookback, indices, neg, fill is not None, where)
+        store = self._store
+        if type(found) is int and found >= 0 and not coded:
+            return store[found] if type(store) is np.ndarray else map_structure(lambda a: a[found], store)
         if isinstance(found, tuple):
             left, rows, _, right = found
-            data = map_structure(lambda a: a[rows], self._store)
+            data = store[rows] if type(store) is np.ndarray else map_structure(lambda a: a[rows], store)
             if coded:
                 data = self._coded(data, where)
             return data if not (left or right) else self._padded(data, left, right, fill, coded)
         if isinstance(found, int):
-            if found >= 0 and not coded:
-                return map_structure(lambda a: a[found], self._store)
+            if found >= 0:
+                return map_structure(
+                    lambda a: a[0], self._coded(map_structure(lambda a: a[found : found + 1], store), where)
+                )
             return map_structure(lambda a: a[0], self._picked([found], fill, coded, where))
+        if fill is None and not coded:
+            at = np.array(found, np.intp)
+            return store.take(at, 0) if type(store) is np.ndarray else map_structure(lambda a: a.take(at, 0), store)
         return self._picked(found, fill, coded, where)
 
     def _coded(self, data: Any, where: str) -> Any:
-        assert self._rules is not None
-        return self._rules.one_hot(data, where)
+        rules: Any = self._rules
+        return rules.one_hot(data, where)
 
     def _fill_rows(self, like: Any, count: int, fill: Any, coded: bool) -> Any:
         """Make fill rows as a structure of arrays; ``like`` has the other rows, and decides where no space does."""
@@ -381,9 +388,8 @@ class InfiniteLookbackBuffer:
         if not self.finalized:
             self._store.append(item)
         else:
-            self._extend_arrays(
-                self._as_arrays([item], "InfiniteLookbackBuffer.append"), "InfiniteLookbackBuffer.append"
-            )
+            self.place(item, "InfiniteLookbackBuffer.append")
+            self._size += 1
 
     def extend(self, items: Any) -> None:
         """Add several items at the end: a list, or a structure of arrays.
@@ -409,8 +415,8 @@ class InfiniteLookbackBuffer:
             items = list(items)
         if not self.finalized:
             self._store.extend(items if isinstance(items, list) else unstack(items))
-        elif not isinstance(items, list) or items:
-            self._extend_arrays(self._as_arrays(items, where), where)
+        else:
+            self.add_rows(self.rows_for(items, where), where)
 
     def concat(self, other: InfiniteLookbackBuffer) -> None:
         """Add the other buffer's items, its lookback left out, at the end.
@@ -429,58 +435,80 @@ class InfiniteLookbackBuffer:
             raise TypeError(f"InfiniteLookbackBuffer.concat: other must be an InfiniteLookbackBuffer, got {other!r}")
         self.extend(other.get())
 
-    def _extend_arrays(self, arrays: Any, where: str) -> None:
-        count = common_length(arrays, where)
-        if count == 0:
-            return
-        if self._size == 0 and self._rules is None:
-            # There was no item yet to say what the items are like.
-            self._store, self._size, self._borrowed = map_structure(np.copy, arrays), count, False
-            return
-        size = self._size + count
-        store = map_pair(
-            lambda a, new, path: grown(a, new, self._size, size, self._borrowed, where, path),
-            self._store,
-            arrays,
-            where,
-        )
-        map_pair(lambda a, new, _: a.__setitem__(slice(self._size, size), new), store, arrays, where)
-        replaced = all(a is not b for a, b in zip(leaves(self._store), leaves(store), strict=True))
-        self._store, self._size = store, size
-        self._borrowed = self._borrowed and not replaced
+    # Adding in two moves, so that several tracks can be checked before any is changed. One item: place puts it behind
+    # the last row, where nobody sees it, and the caller then counts it. Several items: rows_for, then add_rows.
 
-    # Adding in two moves, so that several tracks can be checked before any is changed: row(s)_for converts and checks,
-    # add_row(s) adds what it gave.
-
-    def row_for(self, item: Any, where: str) -> Any:
-        """Make one item ready for :meth:`add_row`."""
-        return self.rows_for([item], where) if self.finalized else item
+    def place(self, item: Any, where: str) -> None:
+        """Check one item and put it behind the last row, array form only; ``_size += 1`` makes it count."""
+        size = self._size
+        if size:
+            store = self._store
+            rules = None if self._rules is None else self._rules.struct
+            if type(store) is np.ndarray:
+                if size == len(store):
+                    self._store = store = roomier(store, size)
+                    self._borrowed = False
+                if rules is None:
+                    if rows_put(store, size, item, None, None):
+                        return
+                elif rows_put(store, size, item, rules.low, rules.high):
+                    return
+            else:
+                if size == len(leaves(store)[0]):
+                    self._store = store = map_structure(lambda a: roomier(a, size), store)
+                    self._borrowed = False
+                if put_leafwise(store, rules, size, item):
+                    return
+        self._make_room(self._as_arrays([item], where), where)
 
     def rows_for(self, items: Any, where: str) -> Any:
-        """Make items, a list or arrays, ready for :meth:`add_rows` (array form)."""
+        """Make items, a list or arrays, ready for :meth:`add_rows` (array form); None for no items."""
         if isinstance(items, list) and not items:
             return None
-        arrays = self._as_arrays(items, where)
+        return self._fitting(self._as_arrays(items, where), where)
+
+    def rows_of(self, other: InfiniteLookbackBuffer, skip: int, where: str) -> Any:
+        """Make another buffer's items after its lookback, less the first ``skip``, ready for :meth:`add_rows`."""
+        items = other.get(slice(skip, None))
+        if other.finalized and other._rules is self._rules:
+            return self._fitting(items, where)  # they have been checked
+        return self.rows_for(items, where)
+
+    def _fitting(self, arrays: Any, where: str) -> Any:
+        store = self._store
+        if type(arrays) is np.ndarray and type(store) is np.ndarray and arrays.shape[1:] == store.shape[1:]:
+            return arrays if len(arrays) else None
+        if common_length(arrays, where) == 0:
+            return None
         if self._size:
             map_pair(lambda a, new, path: check_shape(a, new, where, path), self._store, arrays, where)
         return arrays
 
-    def add_row(self, row: Any, where: str) -> None:
-        """Add one item from :meth:`row_for` or :meth:`padding_row`."""
-        if self.finalized:
-            self._extend_arrays(row, where)
-        else:
-            self._store.append(row)
-
     def add_rows(self, rows: Any, where: str) -> None:
         """Add items from :meth:`rows_for`."""
         if rows is not None:
-            self._extend_arrays(rows, where)
+            self._size += self._make_room(rows, where)
 
-    def padding_row(self) -> Any:
-        """Make the item for a step at which this track's key is missing, ready for :meth:`add_row`."""
-        rows = pad_rows(self, 1)
-        return rows if self.finalized else rows[0]
+    def _make_room(self, arrays: Any, where: str) -> int:
+        """Put checked rows behind the last one, in larger arrays or of a wider dtype if need be; how many."""
+        count = common_length(arrays, where)
+        if self._size == 0 and self._rules is None:
+            # There was no item yet to say what the items are like.
+            self._store, self._borrowed = map_structure(np.copy, arrays), False
+            return count
+        size = self._size + count
+        if type(self._store) is np.ndarray:
+            store = grown(self._store, arrays, self._size, size, where, "")
+            store[self._size : size] = arrays
+            self._borrowed = self._borrowed and store is self._store
+            self._store = store
+            return count
+        store = map_pair(lambda a, new, path: grown(a, new, self._size, size, where, path), self._store, arrays, where)
+        map_pair(lambda a, new, _: a.__setitem__(slice(self._size, size), new), store, arrays, where)
+        if all(a is not b for a, b in zip(leaves(self._store), leaves(store), strict=True)):
+            self._borrowed = False
+        self._store = store
+        return count
 
     def pop(self, index: int = -1) -> Any:
         """Remove one item.
@@ -670,9 +698,12 @@ def padded_leaf(rows: Array, left: int, right: int, fill: Any) -> Array:
         for k in (*range(left), *range(left + count, len(out))):
             out[k] = fill
     else:
-        out[:left] = fill
-        out[left + count :] = fill
-    out[left : left + count] = rows
+        if left:
+            out[:left] = fill
+        if right:
+            out[left + count :] = fill
+    if count:
+        out[left : left + count] = rows
     return out
 
 
@@ -728,9 +759,34 @@ def widened(array: Array, new: Array, size: int, where: str, path: str) -> Array
     return array if dtype == array.dtype else array[:size].astype(dtype)
 
 
-def grown(array: Array, new: Array, used: int, size: int, borrowed: bool, where: str, path: str) -> Array:
+def roomier(array: Array, used: int) -> Array:
+    """Copy the used rows into a larger array."""
+    out = np.empty((used + 8 + (used >> 1), *array.shape[1:]), array.dtype)
+    out[:used] = array[:used]
+    return out
+
+
+def put_leafwise(store: Any, rules: Any, row: int, item: Any) -> bool:
+    """Write an item's leaves into a row; False if it takes a closer look."""
+    if isinstance(store, np.ndarray):
+        return (
+            rows_put(store, row, item, None, None)
+            if rules is None
+            else rows_put(store, row, item, rules.low, rules.high)
+        )
+    if isinstance(store, dict):
+        if not isinstance(item, dict) or item.keys() != store.keys():
+            return False
+        return all(put_leafwise(a, rules and rules[key], row, item[key]) for key, a in store.items())
+    if not isinstance(item, tuple) or len(item) != len(store):
+        return False
+    return all(put_leafwise(a, rules and rules[k], row, item[k]) for k, a in enumerate(store))
+
+
+def grown(array: Array, new: Array, used: int, size: int, where: str, path: str) -> Array:
     """Give the array itself if ``size`` rows fit and it can hold the new ones, else a larger copy of the used rows."""
-    check_shape(array, new, where, path)
+    if array.shape[1:] != new.shape[1:]:
+        check_shape(array, new, where, path)
     dtype = common_dtype(array, new)
     if size <= len(array) and dtype == array.dtype:
         return array

@@ -18,7 +18,7 @@ from ringback.errors import EpisodeError, EpisodeKeyError, MissingExtraError
 
 from .lookback_buffer import REWARD_SPACE, InfiniteLookbackBuffer
 from .padding import pad_item, pad_rows
-from .structure import difference
+from .structure import difference, map_structure
 
 __all__ = ["SingleAgentEpisode"]
 
@@ -360,8 +360,12 @@ class SingleAgentEpisode:
                 raise EpisodeError(
                     "SingleAgentEpisode.add_env_step: the episode must be reset first, got no observation"
                 )
-            if extra_model_outputs or self.extra_model_outputs:
-                self._add_extras(extra_model_outputs or {})
+            tracks = self.extra_model_outputs
+            if extra_model_outputs or tracks:
+                if extra_model_outputs is None or extra_model_outputs.keys() != tracks.keys():
+                    extra_model_outputs = self._completed(extra_model_outputs or {})
+                for key, item in extra_model_outputs.items():
+                    tracks[key]._store.append(item)
             observations._store.append(observation)
             self.actions._store.append(action)
             self.rewards._store.append(reward)
@@ -371,33 +375,44 @@ class SingleAgentEpisode:
             self.is_terminated, self.is_truncated = terminated, truncated
         self._last_step_time = perf_counter()
 
+    def _completed(self, extras: dict[str, Any]) -> dict[str, Any]:
+        """Start tracks for new keys, and add what is to stand for missing ones."""
+        tracks = self.extra_model_outputs
+        steps = self.rewards.len_incl_lookback()
+        for key in extras.keys() - tracks.keys():
+            tracks[key] = new_track(extras[key], steps, self.rewards)
+        return {key: extras[key] if key in extras else pad_rows(track, 1)[0] for key, track in tracks.items()}
+
     def _add_arrays(self, observation: Any, action: Any, reward: Any, extras: dict[str, Any] | None) -> None:
         where = "SingleAgentEpisode.add_env_step"
-        if not self.is_reset:
+        observations, actions, rewards = self.observations, self.actions, self.rewards
+        if not observations._size:
             raise EpisodeError(f"{where}: the episode must be reset first, got no observation")
-        # Everything is converted and checked before anything is added.
-        rows = [
-            (buffer, buffer.row_for(item, where))
-            for buffer, item in ((self.observations, observation), (self.actions, action), (self.rewards, reward))
-        ]
+        # All is checked before anything counts.
+        observations.place(observation, where)
+        actions.place(action, where)
+        rewards.place(reward, where)
         if extras or self.extra_model_outputs:
-            self._add_extras(extras or {})
-        for buffer, row in rows:
-            buffer.add_row(row, where)
+            self._add_array_extras(extras or {}, where)
+        observations._size += 1
+        actions._size += 1
+        rewards._size += 1
 
-    def _add_extras(self, extras: dict[str, Any]) -> None:
-        known = self.extra_model_outputs
-        where = "SingleAgentEpisode.add_env_step"
-        if known.keys() != extras.keys():
-            steps = self.rewards.len_incl_lookback()
-            for key in extras.keys() - known.keys():
-                known[key] = new_track(extras[key], steps, self.rewards)
-        rows = [
-            (buffer, buffer.row_for(extras[key], where) if key in extras else buffer.padding_row())
-            for key, buffer in known.items()
-        ]
-        for buffer, row in rows:
-            buffer.add_row(row, where)
+    def _add_array_extras(self, extras: dict[str, Any], where: str) -> None:
+        tracks = self.extra_model_outputs
+        if extras.keys() != tracks.keys():
+            new = {
+                key: new_track(extras[key], self.rewards._size, self.rewards) for key in extras.keys() - tracks.keys()
+            }
+            tracks = {**tracks, **new}
+        for key, track in tracks.items():
+            if key in extras:
+                track.place(extras[key], where)
+            else:
+                track.place(map_structure(lambda a: a[0], pad_rows(track, 1)), where)
+        for track in tracks.values():
+            track._size += 1
+        self.extra_model_outputs = tracks
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -792,25 +807,27 @@ class SingleAgentEpisode:
         """
         where = "SingleAgentEpisode.concat_episode"
         self._check_joins(other, where)
-        numpy = self.rewards.finalized
-        tracks = [(self.observations, following(other.observations, 1)), (self.actions, other.actions.get())]
-        tracks.append((self.rewards, other.rewards.get()))
         steps = self.rewards.len_incl_lookback()
         count = len(other)
         added: dict[str, InfiniteLookbackBuffer] = {}
         for key, theirs in other.extra_model_outputs.items():
             if key not in self.extra_model_outputs and count:
                 added[key] = new_track_of(theirs, steps, self.rewards)
-        for key, ours in {**self.extra_model_outputs, **added}.items():
-            extra = other.extra_model_outputs.get(key)
-            tracks.append((ours, pad_rows(ours, count) if extra is None else extra.get()))
-        if numpy:
-            ready = [(ours, ours.rows_for(items, where)) for ours, items in tracks]
-            for ours, rows in ready:
+        tracks = [(self.observations, other.observations), (self.actions, other.actions), (self.rewards, other.rewards)]
+        tracks += [
+            (ours, other.extra_model_outputs.get(k)) for k, ours in {**self.extra_model_outputs, **added}.items()
+        ]
+        if self.rewards.finalized:
+            ready = []
+            for ours, more in tracks:
+                skip = 1 if ours is self.observations else 0
+                ready.append(pad_rows(ours, count) if more is None else ours.rows_of(more, skip, where))
+            for (ours, _), rows in zip(tracks, ready, strict=True):
                 ours.add_rows(rows, where)
         else:
-            for ours, items in tracks:
-                ours.extend(items)
+            for ours, more in tracks:
+                skip = 1 if ours is self.observations else 0
+                ours.extend(pad_rows(ours, count) if more is None else more.get(slice(skip, None)))
         self.extra_model_outputs.update(added)
         infos = other.infos.get()
         self.infos._store[-1:] = infos
@@ -996,11 +1013,6 @@ def empty_at(slice_: slice, length: int, where: str) -> int:
     """Find where an empty slice of a list of that length lies: its start, clipped."""
     _, _, before, _ = lookback_positions(length, 0, slice(0, slice_.start or 0), False, False, where)
     return int(before)
-
-
-def following(buffer: InfiniteLookbackBuffer, skip: int) -> Any:
-    """Read all items after the lookback but the first ones."""
-    return buffer.get(slice(skip, None))
 
 
 def new_track(item: Any, steps: int, like: InfiniteLookbackBuffer) -> InfiniteLookbackBuffer:

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from ringback._core import rows_inside, rows_one_hot
 from ringback.errors import EpisodeError
 
 from .one_hot import one_hot, one_hot_multidiscrete
@@ -31,9 +32,13 @@ class LeafRules:
         The dtype of its arrays; None where items are kept as objects (Text, Graph, Sequence, spaces of others).
     shape : tuple of int
         The shape of one item.
+    low, high : ndarray of shape ``shape``, or None
+        The bounds, of the leaf's dtype; None where no value of that dtype is outside.
+    n, start : int
+        Of a Discrete space: how many values, and the smallest.
     """
 
-    __slots__ = ("_high", "_low", "dtype", "path", "shape", "space")
+    __slots__ = ("dtype", "high", "low", "n", "path", "shape", "space", "start")
 
     def __init__(self, space: gym.Space[Any], path: str) -> None:
         self.space = space
@@ -43,17 +48,22 @@ class LeafRules:
         )
         self.dtype: np.dtype[Any] | None = np.dtype(space.dtype) if known and space.dtype is not None else None
         self.shape: tuple[int, ...] = tuple(space.shape or ()) if known else ()
-        self._low: Any = None
-        self._high: Any = None
+        self.low: Any = None
+        self.high: Any = None
         if isinstance(space, gym.spaces.Box):
-            self._low, self._high = bounds_that_bind(space)
+            self.low, self.high = bounds_that_bind(space)
         elif isinstance(space, gym.spaces.Discrete):
-            self._low, self._high = space.start, space.start + space.n - 1
+            self.low, self.high = space.start, space.start + space.n - 1
+            self.n, self.start = int(space.n), int(space.start)
         elif isinstance(space, gym.spaces.MultiDiscrete):
-            self._low = np.broadcast_to(getattr(space, "start", 0), space.nvec.shape)
-            self._high = self._low + space.nvec - 1
+            self.low = np.broadcast_to(getattr(space, "start", 0), space.nvec.shape)
+            self.high = self.low + space.nvec - 1
         elif isinstance(space, gym.spaces.MultiBinary):
-            self._low, self._high = 0, 1
+            self.low, self.high = 0, 1
+        if self.low is not None:
+            self.low = np.array(np.broadcast_to(self.low, self.shape), self.dtype, order="C")
+        if self.high is not None:
+            self.high = np.array(np.broadcast_to(self.high, self.shape), self.dtype, order="C")
 
     def _at(self) -> str:
         return f" at {self.path!r}" if self.path else ""
@@ -100,8 +110,8 @@ class LeafRules:
         EpisodeError
             If a value is not in the space.
         """
-        low, high = self._low, self._high
-        if array.size == 0 or (low is None and high is None):
+        low, high = self.low, self.high
+        if (low is None and high is None) or rows_inside(array, low, high):
             return
         outside = None
         if low is not None and (array < low).any():
@@ -118,7 +128,10 @@ class LeafRules:
     def one_hot(self, rows: Any) -> Any:
         """Code rows (T, *shape) as float32 (T, n) or (T, sum(nvec)); other leaves come back as they are."""
         if isinstance(self.space, gym.spaces.Discrete):
-            return one_hot(rows, int(self.space.n), int(self.space.start))
+            coded = rows_one_hot(rows, self.n, self.start)
+            if coded is not None:
+                return coded
+            return one_hot(rows, self.n, self.start)
         if isinstance(self.space, gym.spaces.MultiDiscrete):
             return one_hot_multidiscrete(rows, self.space)
         return rows
@@ -126,12 +139,14 @@ class LeafRules:
     def fill(self, value: Any, count: int, coded: bool) -> Any:
         """Make fill rows (count, *shape), all of that value; with ``coded`` shaped like one-hot codes."""
         if coded and isinstance(self.space, gym.spaces.Discrete):
-            return np.full((count, int(self.space.n)), value, np.float32)
+            return np.full((count, self.n), value, np.float32)
         if coded and isinstance(self.space, gym.spaces.MultiDiscrete):
             return np.full((count, int(self.space.nvec.sum())), value, np.float32)
         if self.dtype is None:
             return as_objects([value] * count)
-        return np.full((count, *self.shape), value, dtype_holding(self.dtype, value))
+        out = np.empty((count, *self.shape), dtype_holding(self.dtype, value))
+        out.fill(value)
+        return out
 
 
 def bounds_that_bind(space: gym.spaces.Box) -> tuple[Any, Any]:
@@ -145,6 +160,12 @@ def bounds_that_bind(space: gym.spaces.Box) -> tuple[Any, Any]:
 
 def dtype_holding(dtype: np.dtype[Any], value: Any) -> np.dtype[Any]:
     """Give the dtype itself if it can hold the value, else one that holds both."""
+    kind = dtype.kind
+    if type(value) is float or type(value) is int:
+        if kind == "f" and (type(value) is float or abs(value) <= 1 << 11):
+            return dtype
+        if kind in "iu" and value == value // 1 and (0 if kind == "u" else -128) <= value <= 127:
+            return dtype
     given = np.asarray(value)
     if dtype.kind in "OUS" or given.dtype.kind in "OUS":
         return np.result_type(dtype, given.dtype) if dtype.kind != "O" else dtype
@@ -181,13 +202,18 @@ class SpaceRules:
 
     def one_hot(self, data: Any, where: str) -> Any:
         """One-hot code a structure of arrays (T, *shape)."""
+        if isinstance(self.struct, LeafRules):
+            return self.struct.one_hot(data)
         return map_pair(lambda rule, rows, _: rule.one_hot(rows), self.struct, data, where)
 
     def fill(self, value: Any, count: int, coded: bool) -> Any:
         """Make a structure of fill rows; the value may be one for all leaves, or a structure of values."""
+        struct = self.struct
+        if isinstance(struct, LeafRules) and not isinstance(value, (dict, tuple)):
+            return struct.fill(value, count, coded)
         if isinstance(value, (dict, tuple)):
             return map_pair(lambda rule, v, _: rule.fill(v, count, coded), self.struct, value, "fill")
-        return map_structure(lambda rule: rule.fill(value, count, coded), self.struct)
+        return map_structure(lambda rule: rule.fill(value, count, coded), struct)
 
 
 def rules_tree(space: gym.Space[Any], path: str) -> Any:

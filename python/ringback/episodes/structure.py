@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ringback._core import rows_same, rows_stack
 from ringback.errors import EpisodeError
 
 __all__ = ["batch", "difference", "is_structure", "leaves", "map_structure", "stack_leaf", "unbatch"]
@@ -141,7 +142,7 @@ def leaves(structure: Any) -> list[Any]:
 
 def leaf_equal(a: Any, b: Any) -> bool:
     """Tell whether two leaves are the same: shape and values, NaN being equal to NaN."""
-    if a is b:
+    if a is b or rows_same(a, b):
         return True
     if isinstance(a, (np.ndarray, np.generic)) or isinstance(b, (np.ndarray, np.generic)):
         try:
@@ -221,7 +222,8 @@ def stack_leaf(items: Sequence[Any], where: str = "batch", path: str = "") -> np
         If the shapes differ.
     """
     try:
-        return np.array(items)
+        found = rows_stack(items if isinstance(items, list) else list(items))
+        return np.array(items) if found is None else found
     except ValueError:
         shapes = {np.shape(item) for item in items if isinstance(item, (np.ndarray, np.generic, int, float))}
         if len(shapes) > 1:
