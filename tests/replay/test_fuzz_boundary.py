@@ -144,12 +144,12 @@ def chunk(start: int = 0) -> Chunk:
 
 
 @pytest.fixture(scope="module")
-def origin() -> ReplayBuffer:
+def victim() -> Victim:
     buffer = ReplayBuffer(20, SPACE, ACTIONS, seed=1, extras=EXTRAS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fill(buffer)
-    return buffer
+    return Victim(buffer)
 
 
 def good_calls() -> dict[str, tuple[list[Any], dict[str, Any]]]:
@@ -202,30 +202,39 @@ def use_all(buffer: ReplayBuffer) -> None:
     pickle.dumps(buffer.get_state())
 
 
-def probe(origin: ReplayBuffer, what: str, method: str, *arguments: Any, **options: Any) -> None:
-    """Call a method of a copy: it works and the copy is sound, or it raises and has left no trace."""
-    buffer = copy.deepcopy(origin)
-    before = pickle.dumps(buffer.get_state())
-    Meddler.buffer = None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            answer = getattr(buffer, method)(*arguments, **options)
-            if hasattr(answer, "__next__"):
-                list(answer)
-    except (ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, ZeroDivisionError, AttributeError):
-        assert pickle.dumps(buffer.get_state()) == before, f"{what} was refused but left a trace"
-    else:
-        use_all(buffer)
+class Victim:
+    """A buffer to throw garbage at; a fresh copy takes over once a call has worked."""
+
+    def __init__(self, origin: ReplayBuffer) -> None:
+        self.origin = origin
+        self.before = pickle.dumps(origin.get_state())
+        self.buffer = copy.deepcopy(origin)
+
+    def probe(self, what: str, method: str, *arguments: Any, **options: Any) -> None:
+        """Call a method: it works and the buffer is sound, or it raises and has left no trace."""
+        Meddler.buffer = None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                answer = getattr(self.buffer, method)(*arguments, **options)
+                if hasattr(answer, "__next__"):
+                    list(answer)
+        except (ValueError, TypeError, IndexError, KeyError, OverflowError, MemoryError, ZeroDivisionError):
+            assert pickle.dumps(self.buffer.get_state()) == self.before, f"{what} was refused but left a trace"
+        except Exception as failure:
+            raise AssertionError(f"{what} raised {failure!r}") from failure
+        else:
+            use_all(self.buffer)
+            self.buffer = copy.deepcopy(self.origin)
 
 
 METHODS = [name for name in good_calls() if name and name != "set_state"]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_good_calls_are_good(origin: ReplayBuffer, method: str) -> None:
+def test_the_good_calls_are_good(victim: Victim, method: str) -> None:
     arguments, options = good_calls()[method]
-    buffer = copy.deepcopy(origin)
+    buffer = copy.deepcopy(victim.origin)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         getattr(buffer, method)(*arguments, **options)
@@ -233,7 +242,7 @@ def test_the_good_calls_are_good(origin: ReplayBuffer, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_garbage_in_any_argument_does_no_harm(origin: ReplayBuffer, method: str) -> None:
+def test_garbage_in_any_argument_does_no_harm(victim: Victim, method: str) -> None:
     arguments, options = good_calls()[method]
     for place in [*range(len(arguments)), *options]:
         for junk in garbage():
@@ -243,11 +252,11 @@ def test_garbage_in_any_argument_does_no_harm(origin: ReplayBuffer, method: str)
             else:
                 named[place] = junk
             what = f"{method}({place}={type(junk).__name__})"
-            probe(origin, what, method, *given, **named)
+            victim.probe(what, method, *given, **named)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_too_many_too_few_or_unknown_arguments_do_no_harm(origin: ReplayBuffer, method: str) -> None:
+def test_too_many_too_few_or_unknown_arguments_do_no_harm(victim: Victim, method: str) -> None:
     arguments, options = good_calls()[method]
     for given, named in (
         ([], {}),
@@ -257,42 +266,44 @@ def test_too_many_too_few_or_unknown_arguments_do_no_harm(origin: ReplayBuffer, 
         ([*arguments] * 3, {}),
     ):
         what = f"{method} with {len(given)} and {list(named)}"
-        probe(origin, what, method, *given, **named)
+        victim.probe(what, method, *given, **named)
 
 
 @pytest.mark.parametrize("place", ["velocity", "camera", "body", "goal"])
-def test_garbage_in_any_leaf_does_no_harm(origin: ReplayBuffer, place: str) -> None:
+def test_garbage_in_any_leaf_does_no_harm(victim: Victim, place: str) -> None:
     for name in ("add", "add_batch"):
         arguments, options = good_calls()[name]
         for side in (0, 3):
             for junk in garbage():
                 given = list(arguments)
                 given[side] = given[side] | {place: junk}
-                probe(origin, f"{name} {place}", name, *given, **options)
+                victim.probe(f"{name} {place}", name, *given, **options)
             missing = list(arguments)
             missing[side] = {key: value for key, value in arguments[side].items() if key != place}
-            probe(origin, f"{name} without {place}", name, *missing, **options)
+            victim.probe(f"{name} without {place}", name, *missing, **options)
 
 
 @pytest.mark.parametrize(
     "field", ["reward", "action", "observation/velocity", "observation/body/0", "logp", "state_in"]
 )
-def test_garbage_values_of_a_field_do_no_harm(origin: ReplayBuffer, field: str) -> None:
+def test_garbage_values_of_a_field_do_no_harm(victim: Victim, field: str) -> None:
     for junk in garbage():
-        probe(origin, f"set {field}", "set", [20, 21], field, junk)
+        victim.probe(f"set {field}", "set", [20, 21], field, junk)
 
 
 @pytest.mark.parametrize("part", ["id_", "t_started", "is_terminated", "_observations", "_actions", "_rewards"])
-def test_garbage_in_a_chunk_does_no_harm(origin: ReplayBuffer, part: str) -> None:
+def test_garbage_in_a_chunk_does_no_harm(victim: Victim, part: str) -> None:
     for junk in garbage():
         broken = chunk()
         setattr(broken, part, junk)
-        probe(origin, f"chunk with {part}", "add_episode", broken)
+        victim.probe(f"chunk with {part}", "add_episode", broken)
 
 
 @pytest.mark.parametrize("place", range(4))
 def test_garbage_at_construction_does_no_harm(place: int) -> None:
     for junk in garbage():
+        if isinstance(junk, int) and 10**6 < junk < 2**60:
+            continue  # a machine may really have the memory
         arguments: list[Any] = [10, 2, 2, None]
         arguments[place] = junk
         try:
@@ -306,7 +317,9 @@ def test_garbage_at_construction_does_no_harm(place: int) -> None:
 def test_garbage_options_do_no_harm(option: str) -> None:
     for junk in garbage():
         try:
-            buffer = ReplayBuffer(10, 2, 2, **{option: junk})
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                buffer = ReplayBuffer(10, 2, 2, **{option: junk})
         except (ValueError, TypeError, OverflowError, MemoryError, ZeroDivisionError):
             continue
         assert len(buffer) == 0
@@ -350,7 +363,9 @@ def corruptions(value: Any) -> list[Any]:
     """Return what a damaged file may hold in place of a value."""
     found: list[Any] = [None, -1, 2**40, "x", [], {}, np.empty(0), np.zeros(3), np.float32(1), b"", True]
     if isinstance(value, np.ndarray):
-        found += [value[:-1], value[1:], np.concatenate([value, value]), value.astype(np.float16), value[::-1].copy()]
+        found += [value[:-1], value[1:], np.concatenate([value, value]), value[::-1].copy()]
+        with np.errstate(over="ignore"):
+            found += [value.astype(np.float16)]
         if value.dtype.kind in "iu" and value.size:
             info = np.iinfo(value.dtype)
             for extreme in (info.max, info.min, 1, -1 if info.min else 2):
@@ -368,8 +383,8 @@ def corruptions(value: Any) -> list[Any]:
     return found
 
 
-def test_a_damaged_state_is_refused_or_harmless(origin: ReplayBuffer) -> None:
-    state = origin.get_state()
+def test_a_damaged_state_is_refused_or_harmless(victim: Victim) -> None:
+    state = victim.origin.get_state()
     for path in places(state):
         value = state
         for key in path:
@@ -377,11 +392,11 @@ def test_a_damaged_state_is_refused_or_harmless(origin: ReplayBuffer) -> None:
         for other in corruptions(value):
             damaged = replaced(state, path, other)
             for close_open in (False, True):
-                probe(origin, f"state {path} {other!r:.60}", "set_state", damaged, close_open=close_open)
+                victim.probe(f"state {path} {other!r:.60}", "set_state", damaged, close_open=close_open)
 
 
-def test_damaged_parts_are_refused_or_harmless(origin: ReplayBuffer) -> None:
-    parts = list(origin.iter_state(max_bytes=2000))
+def test_damaged_parts_are_refused_or_harmless(victim: Victim) -> None:
+    parts = list(victim.origin.iter_state(max_bytes=2000))
     for k in range(min(len(parts), 12)):
         for path in places(parts[k]):
             value = parts[k]
@@ -389,8 +404,8 @@ def test_damaged_parts_are_refused_or_harmless(origin: ReplayBuffer) -> None:
                 value = value[key]
             for other in corruptions(value):
                 damaged = [*parts[:k], replaced(parts[k], path, other), *parts[k + 1 :]]
-                probe(origin, f"part {k} {path} {other!r:.60}", "set_state", damaged)
+                victim.probe(f"part {k} {path} {other!r:.60}", "set_state", damaged)
         without, twice = parts[:k] + parts[k + 1 :], [*parts[: k + 1], *parts[k:]]
-        probe(origin, f"without part {k}", "set_state", without)
-        probe(origin, f"part {k} twice", "set_state", twice)
-    probe(origin, "parts reversed", "set_state", parts[::-1])
+        victim.probe(f"without part {k}", "set_state", without)
+        victim.probe(f"part {k} twice", "set_state", twice)
+    victim.probe("parts reversed", "set_state", parts[::-1])

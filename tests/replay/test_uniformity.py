@@ -20,13 +20,14 @@ def filled(steps: int, capacity: int = CAPACITY, seed: int = 1, streams: int = 1
     """Return a buffer after that many steps of episodes of 1 to 23 steps in several streams."""
     buffer = ReplayBuffer(capacity, 1, 1, seed=seed)
     rng = np.random.default_rng(steps)
-    left = [0] * streams
+    left, now = [0] * streams, [0] * streams
     for step in range(steps):
         stream = step % streams
         if left[stream] == 0:
             left[stream] = int(rng.integers(1, 24))
         left[stream] -= 1
-        play(buffer, 0, 1, "truncated" if left[stream] == 0 else None, stream=stream, start=step)
+        play(buffer, stream, 1, "truncated" if left[stream] == 0 else None, stream=stream, start=now[stream])
+        now[stream] += 1
     return buffer
 
 
