@@ -55,7 +55,8 @@ struct Transitions {
         for (std::size_t leaf = 0; leaf < schema.observation_count(); ++leaf)
             next.emplace_back(count * schema.field(leaf).bytes);
         for (std::size_t i = 0; i < asked.size(); ++i) out.fields.push_back({asked[i], fields[i].data()});
-        for (std::size_t leaf = 0; leaf < next.size(); ++leaf) out.next_observation.push_back({leaf, next[leaf].data()});
+        for (std::size_t leaf = 0; leaf < next.size(); ++leaf)
+            out.next_observation.push_back({leaf, next[leaf].data()});
         out.reward = reward.data();
         out.done = done.data();
         out.terminated = terminated.data();
@@ -123,8 +124,8 @@ float reward_of(const Schema& schema, const NaiveStep& step) {
 }
 
 // The slow twin: walks from step to step.
-std::string wrong_transition(const Schema& schema, const NaiveStore& naive, std::int64_t start, NStep n_step, const Transitions& got,
-                             std::size_t i) {
+std::string wrong_transition(const Schema& schema, const NaiveStore& naive, std::int64_t start, NStep n_step,
+                             const Transitions& got, std::size_t i) {
     const NaiveStep& begin = naive.step(start);
     const NaiveStep* end = &begin;
     double sum = reward_of(schema, begin), factor = n_step.gamma;
@@ -147,7 +148,8 @@ std::string wrong_transition(const Schema& schema, const NaiveStore& naive, std:
     if (got.done.at(i) != ((end->flags & 1) != 0 ? 1.0F : 0.0F)) return where + "done";
     if (got.ids.at(i) != start) return where + "id";
     if (got.out.steps != nullptr && got.steps.at(i) != steps) return where + "steps";
-    if (got.out.discount != nullptr && got.discount.at(i) != ((end->flags & 1) != 0 ? 0.0F : static_cast<float>(factor)))
+    if (got.out.discount != nullptr &&
+        got.discount.at(i) != ((end->flags & 1) != 0 ? 0.0F : static_cast<float>(factor)))
         return where + "discount";
     return "";
 }
@@ -165,8 +167,8 @@ std::string wrong_transitions(Gather& gather, const StepStore& store, const Naiv
     return "";
 }
 
-std::string wrong_sequences(Gather& gather, const StepStore& store, const NaiveStore& naive, const std::vector<std::int64_t>& starts,
-                            std::size_t length) {
+std::string wrong_sequences(Gather& gather, const StepStore& store, const NaiveStore& naive,
+                            const std::vector<std::int64_t>& starts, std::size_t length) {
     const Schema& schema = store.schema();
     std::vector<std::uint32_t> rows(starts.size() * length);
     for (std::size_t w = 0; w < starts.size(); ++w) {
@@ -216,7 +218,8 @@ TEST_CASE("transitions of random programs are the twin's, for every n, and overr
             for (const std::size_t count : {1, 2, 3, 17, 70})
                 for (const NStep n_step : {NStep{1, 1.0}, NStep{2, 0.5}, NStep{3, 0.99}, NStep{1000, 0.9}}) {
                     const auto starts = some_of(program.rng(), live, count);
-                    REQUIRE(wrong_transitions(gather, program.store(), program.naive(), starts, n_step, count % 2 == 0) == "");
+                    REQUIRE(wrong_transitions(gather, program.store(), program.naive(), starts, n_step,
+                                              count % 2 == 0) == "");
                 }
         }
     }
@@ -233,8 +236,8 @@ TEST_CASE("sequences of random programs are the twin's, and overrun no output (I
                 const std::vector<std::int64_t> valid = program.naive().valid_starts(static_cast<std::int64_t>(length));
                 if (valid.empty()) continue;
                 for (const std::size_t count : {1, 2, 30})
-                    REQUIRE(wrong_sequences(gather, program.store(), program.naive(), some_of(program.rng(), valid, count), length) ==
-                            "");
+                    REQUIRE(wrong_sequences(gather, program.store(), program.naive(),
+                                            some_of(program.rng(), valid, count), length) == "");
             }
         }
     }
@@ -249,9 +252,11 @@ TEST_CASE("windows and n-step sums run across pages of 64 rows and over the wrap
     for (const std::size_t length : {60, 100}) {
         const std::vector<std::int64_t> valid = program.naive().valid_starts(static_cast<std::int64_t>(length));
         REQUIRE(!valid.empty());
-        CHECK(wrong_sequences(gather, program.store(), program.naive(), some_of(program.rng(), valid, 6), length) == "");
+        CHECK(wrong_sequences(gather, program.store(), program.naive(), some_of(program.rng(), valid, 6), length) ==
+              "");
         const NStep n_step{static_cast<std::int64_t>(length), 0.97};
-        CHECK(wrong_transitions(gather, program.store(), program.naive(), some_of(program.rng(), valid, 6), n_step, false) == "");
+        CHECK(wrong_transitions(gather, program.store(), program.naive(), some_of(program.rng(), valid, 6), n_step,
+                                false) == "");
     }
 }
 
@@ -260,7 +265,8 @@ TEST_CASE("an n beyond every episode, up to the largest int64, gives every step 
     Program program({vectors(), 50, Mismatch::keep, 3, 5, 6}, 12);
     for (int call = 0; call < 80; ++call) REQUIRE(program.step() == "");
     const NStep n_step{std::numeric_limits<std::int64_t>::max(), 0.99};
-    CHECK(wrong_transitions(gather, program.store(), program.naive(), program.naive().valid_starts(1), n_step, false) == "");
+    CHECK(wrong_transitions(gather, program.store(), program.naive(), program.naive().valid_starts(1), n_step, false) ==
+          "");
 }
 
 TEST_CASE("an empty batch touches nothing") {
@@ -280,7 +286,8 @@ TEST_CASE("a batch equals its transitions gathered one by one") {
     Gather gather;
     const std::vector<std::int64_t> live = program.naive().valid_starts(1);
     CHECK(wrong_transitions(gather, program.store(), program.naive(), live, {3, 0.9}, false) == "");
-    for (const std::int64_t id : live) REQUIRE(wrong_transitions(gather, program.store(), program.naive(), {id}, {3, 0.9}, false) == "");
+    for (const std::int64_t id : live)
+        REQUIRE(wrong_transitions(gather, program.store(), program.naive(), {id}, {3, 0.9}, false) == "");
 }
 
 TEST_CASE("rewards are summed in float64 and rounded once") {

@@ -64,11 +64,13 @@ TEST_CASE("with replacement every value is equally likely, at every place of the
     Sampler sampler;
     constexpr std::size_t kPlaces = 3;
     for (const std::int64_t bound : {1, 2, 7, 100}) {
-        std::vector<std::vector<std::int64_t>> counts(kPlaces, std::vector<std::int64_t>(static_cast<std::size_t>(bound)));
+        std::vector<std::vector<std::int64_t>> counts(kPlaces,
+                                                      std::vector<std::int64_t>(static_cast<std::size_t>(bound)));
         std::vector<std::int64_t> out(kPlaces);
         for (int i = 0; i < 50000; ++i) {
             sampler.draw(rng, bound, true, out);
-            for (std::size_t place = 0; place < kPlaces; ++place) ++counts[place].at(static_cast<std::size_t>(out[place]));
+            for (std::size_t place = 0; place < kPlaces; ++place)
+                ++counts[place].at(static_cast<std::size_t>(out[place]));
         }
         if (bound > 1)
             for (const auto& at_place : counts) CHECK(looks_uniform(at_place));
@@ -90,9 +92,8 @@ TEST_CASE("without replacement all ordered choices are equally likely, many of f
     const struct {
         std::int64_t bound;
         std::size_t count, choices;
-    } cases[] = {{2, 1, 2},   {2, 2, 2},   {3, 3, 6},      {4, 2, 12},    {4, 3, 24},
-                 {5, 2, 20},  {5, 4, 120}, {6, 3, 120},    {7, 2, 42},    {9, 4, 3024},
-                 {8, 4, 1680}, {7, 4, 840}, {5, 5, 120}};
+    } cases[] = {{2, 1, 2},   {2, 2, 2},  {3, 3, 6},    {4, 2, 12},   {4, 3, 24},  {5, 2, 20}, {5, 4, 120},
+                 {6, 3, 120}, {7, 2, 42}, {9, 4, 3024}, {8, 4, 1680}, {7, 4, 840}, {5, 5, 120}};
     for (const auto& c : cases) {
         CAPTURE(c.bound);
         CAPTURE(c.count);
@@ -230,18 +231,21 @@ TEST_CASE("more than there is, or anything out of nothing, is refused with both 
     Sampler sampler;
     std::vector<std::int64_t> out(8), one(1);
     std::vector<WindowStart> windows(4), window(1);
-    CHECK_THROWS_WITH_AS(sampler.draw_steps(rng, store, false, out),
-                         "batch_size must be <= the steps stored (7), got 8; pass replace=True to draw steps more than once",
-                         std::invalid_argument);
+    CHECK_THROWS_WITH_AS(
+        sampler.draw_steps(rng, store, false, out),
+        "batch_size must be <= the steps stored (7), got 8; pass replace=True to draw steps more than once",
+        std::invalid_argument);
     CHECK_THROWS_WITH_AS(sampler.draw_steps(rng, empty, true, one), "batch_size must be <= the steps stored (0), got 1",
                          std::invalid_argument);
-    CHECK_THROWS_WITH_AS(sampler.draw_windows(rng, store, *store.window_index(3), false, windows),
-                         "batch_size must be <= the valid starts of windows of 3 steps (3), got 4; pass replace=True to draw "
-                         "starts more than once",
-                         std::invalid_argument);
+    CHECK_THROWS_WITH_AS(
+        sampler.draw_windows(rng, store, *store.window_index(3), false, windows),
+        "batch_size must be <= the valid starts of windows of 3 steps (3), got 4; pass replace=True to draw "
+        "starts more than once",
+        std::invalid_argument);
     store.prepare_windows(5);
     CHECK_THROWS_WITH_AS(sampler.draw_windows(rng, store, *store.window_index(5), true, window),
-                         "batch_size must be <= the valid starts of windows of 5 steps (0), got 1", std::invalid_argument);
+                         "batch_size must be <= the valid starts of windows of 5 steps (0), got 1",
+                         std::invalid_argument);
     CHECK(rng.state() == before);
     sampler.draw_steps(rng, store, true, out);
     sampler.draw_windows(rng, store, *store.window_index(3), true, windows);

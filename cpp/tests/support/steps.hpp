@@ -60,8 +60,9 @@ inline Schema odd_sizes() {
 }
 
 inline std::vector<Schema> schemas() {
-    return {vectors(),  camera_and_state(),   scalars_and_a_large_extra(), images_only(),
-            odd_sizes(), columns_everywhere(), wide_record()};
+    return {vectors(),     camera_and_state(), scalars_and_a_large_extra(),
+            images_only(), odd_sizes(),        columns_everywhere(),
+            wide_record()};
 }
 
 // Element k of a field that counts: different for different counts and fields.
