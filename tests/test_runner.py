@@ -332,6 +332,21 @@ class TestModule:
         assert plain(episode.get_extra_model_outputs("value")) == [[0.0], [1.0]]
         assert type(episode.get_extra_model_outputs("value")[0]) is np.ndarray
 
+    def test_array_that_the_module_reuses_is_copied(self) -> None:
+        class Steered(Honest):
+            action_space = gym.spaces.Box(-100.0, 100.0, (2,), np.float32)  # type: ignore[assignment]
+
+        shared = np.zeros((1, 2), np.float32)
+
+        def module(batch: dict[str, Any]) -> dict[str, Any]:
+            shared[:] += 1
+            return {"actions": shared, "again": shared}
+
+        with EnvRunner(Steered(lengths=[9]), module) as runner:
+            (episode,) = runner.sample(num_timesteps=3)
+        assert plain(episode.get_actions()) == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+        assert plain(episode.get_extra_model_outputs("again")) == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]
+
     @pytest.mark.parametrize(
         ("outputs", "error", "message"),
         [

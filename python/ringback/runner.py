@@ -398,7 +398,7 @@ class _Rows:
                     result.append((None, _Start(row, _info_of(infos, index))))
                 else:
                     result.append((step_of(index, row, infos), None))
-            self._ended = ended & ~self._ended
+            self._ended = ended
         elif self._mode is AutoresetMode.SAME_STEP:
             for index, row in enumerate(rows):
                 if ended[index]:
