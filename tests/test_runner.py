@@ -336,6 +336,9 @@ class TestModule:
         class Steered(Honest):
             action_space = gym.spaces.Box(-100.0, 100.0, (2,), np.float32)  # type: ignore[assignment]
 
+            def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+                return super().step(0)
+
         shared = np.zeros((1, 2), np.float32)
 
         def module(batch: dict[str, Any]) -> dict[str, Any]:
