@@ -137,6 +137,25 @@ def test_missing_history_is_no_first_step(buffer: ReplayBuffer) -> None:
     assert not buffer.sample_sequences(1, 3).is_first.any()
 
 
+@pytest.mark.parametrize("start", [2**61, 2**63 - 1, 2**63, -1, -(2**63)])
+def test_a_time_beyond_counting_is_refused(buffer: ReplayBuffer, start: int) -> None:
+    broken = chunk("a", 0, 3)
+    broken.t_started = start
+    with pytest.raises(ValueError, match=r"ReplayBuffer.add_episode: .* must"):
+        buffer.add_episode(broken, gap="cut")
+    assert len(buffer) == 0
+    buffer.add_episode(chunk("a", 0, 3))
+
+
+def test_late_chunks_are_read_like_early_ones(buffer: ReplayBuffer) -> None:
+    late = chunk("a", 0, 5)
+    late.t_started = 2**53 + 1
+    buffer.add_episode(late, gap="cut")
+    assert len(buffer.valid_starts(5)) == 1
+    assert everything(buffer, 3, 1.0)["n_steps"] == [3, 3, 3, 2, 1]
+    assert not buffer.sample_sequences(1, 5).is_first.any()
+
+
 def test_other_words_for_the_gap_are_refused(buffer: ReplayBuffer) -> None:
     with pytest.raises(ValueError, match="gap"):
         buffer.add_episode(chunk("a", 0, 3), gap="ignore")  # type: ignore[arg-type]

@@ -142,6 +142,21 @@ def test_what_cannot_be_allocated_is_refused_with_its_bytes(capacity: int, least
     assert max(float(number) * units[unit] for number, unit in said) >= least, str(refusal.value)
 
 
+def test_a_batch_that_cannot_be_allocated_is_refused_with_its_bytes() -> None:
+    one, two = (ReplayBuffer(50, 2, 1, seed=1) for _ in range(2))
+    for buffer in (one, two):
+        play(buffer, 0, 30, size=2)
+    with pytest.raises(
+        MemoryError, match=r"ReplayBuffer.sample_transitions: the batch must fit in memory, got 9007199254740992 bytes"
+    ):
+        one.sample_transitions(2**50, replace=True)
+    with pytest.raises(
+        MemoryError, match=r"ReplayBuffer.sample_sequences: the batch must fit in memory, got more than"
+    ):
+        one.sample_sequences(2**61, 4, replace=True)
+    np.testing.assert_array_equal(one.sample_transitions(9).ids, two.sample_transitions(9).ids)
+
+
 PROCESS = """
 import numpy as np, gymnasium as gym
 from ringback import ReplayBuffer

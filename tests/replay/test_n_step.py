@@ -111,7 +111,7 @@ def test_writing_copies_its_input() -> None:
     assert (batch["observations"], batch["actions"], batch["next_observations"]) == ([1], [2], [3])
 
 
-@pytest.mark.parametrize("n_step", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("n_step", [1, 2, 3, 7, 100, 2**62])
 def test_an_episode_of_t_steps_gives_t_starts_for_any_n(n_step: int) -> None:
     buffer = ReplayBuffer(40, 1, 1)
     play(buffer, 0, 2)
