@@ -242,9 +242,8 @@ def main() -> int:
         ratio = statistics.median(pair[1] / pair[0] for pair in turns)
         if ratio < case.bar:
             missed.append(case.name)
-        print(
-            f"{case.name:55s} {ours:9.2f} {theirs:9.2f} {ratio:6.2f}x {case.bar:5.2f}x{'' if ratio >= case.bar else '  missed'}"
-        )
+        verdict = "" if ratio >= case.bar else "  missed"
+        print(f"{case.name:55s} {ours:9.2f} {theirs:9.2f} {ratio:6.2f}x {case.bar:5.2f}x{verdict}")
     if missed and not options.quick:
         print("missed:", "; ".join(missed))
         return 1

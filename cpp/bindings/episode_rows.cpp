@@ -1,10 +1,10 @@
-#include "numpy.hpp"
-
 #include "episode_rows.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
+
+#include "numpy.hpp"
 
 namespace {
 
@@ -26,20 +26,34 @@ bool same_row_shape(PyArrayObject* rows, PyArrayObject* row) noexcept {
 template <class F>
 bool with_type(int type_num, F f) {
     switch (type_num) {
-        case NPY_FLOAT: return f(npy_float{});
-        case NPY_DOUBLE: return f(npy_double{});
-        case NPY_BOOL: return f(npy_bool{});
-        case NPY_BYTE: return f(npy_byte{});
-        case NPY_UBYTE: return f(npy_ubyte{});
-        case NPY_SHORT: return f(npy_short{});
-        case NPY_USHORT: return f(npy_ushort{});
-        case NPY_INT: return f(npy_int{});
-        case NPY_UINT: return f(npy_uint{});
-        case NPY_LONG: return f(npy_long{});
-        case NPY_ULONG: return f(npy_ulong{});
-        case NPY_LONGLONG: return f(npy_longlong{});
-        case NPY_ULONGLONG: return f(npy_ulonglong{});
-        default: return false;
+        case NPY_FLOAT:
+            return f(npy_float{});
+        case NPY_DOUBLE:
+            return f(npy_double{});
+        case NPY_BOOL:
+            return f(npy_bool{});
+        case NPY_BYTE:
+            return f(npy_byte{});
+        case NPY_UBYTE:
+            return f(npy_ubyte{});
+        case NPY_SHORT:
+            return f(npy_short{});
+        case NPY_USHORT:
+            return f(npy_ushort{});
+        case NPY_INT:
+            return f(npy_int{});
+        case NPY_UINT:
+            return f(npy_uint{});
+        case NPY_LONG:
+            return f(npy_long{});
+        case NPY_ULONG:
+            return f(npy_ulong{});
+        case NPY_LONGLONG:
+            return f(npy_longlong{});
+        case NPY_ULONGLONG:
+            return f(npy_ulonglong{});
+        default:
+            return false;
     }
 }
 
@@ -59,7 +73,8 @@ bool inside(const T* rows, std::size_t count, std::size_t size, const T* low, co
 // The bounds of a row as the leaf rules hold them: None, or an array of the rows' dtype and shape.
 bool bound_ok(PyObject* bound, PyArrayObject* rows) noexcept {
     if (bound == Py_None) return true;
-    return is_plain(bound) && PyArray_TYPE(as_array(bound)) == PyArray_TYPE(rows) && same_row_shape(rows, as_array(bound));
+    return is_plain(bound) && PyArray_TYPE(as_array(bound)) == PyArray_TYPE(rows) &&
+           same_row_shape(rows, as_array(bound));
 }
 
 bool block_inside(PyArrayObject* rows, const char* data, std::size_t count, PyObject* low, PyObject* high) {
@@ -88,16 +103,19 @@ bool put_number(int type_num, PyObject* item, char* to) {
         int overflow = 0;
         const long long value = PyLong_AsLongLongAndOverflow(item, &overflow);
         if (overflow != 0) return false;
-        return with_type(type_num, [&](auto zero) {
-            using T = decltype(zero);
-            const T cast = static_cast<T>(value);
-            // Further out the way back to an integer would be undefined, and no double is exact.
-            constexpr long long kExact = 1LL << 53;
-            if (std::is_unsigned_v<T> && value < 0) return false;
-            if (value < -kExact || value > kExact || static_cast<long long>(cast) != value) return false;
-            std::memcpy(to, &cast, sizeof cast);
-            return true;
-        }) && type_num != NPY_BOOL;
+        return with_type(type_num,
+                         [&](auto zero) {
+                             using T = decltype(zero);
+                             const T cast = static_cast<T>(value);
+                             // Further out the way back to an integer would be undefined, and no double is exact.
+                             constexpr long long kExact = 1LL << 53;
+                             if (std::is_unsigned_v<T> && value < 0) return false;
+                             if (value < -kExact || value > kExact || static_cast<long long>(cast) != value)
+                                 return false;
+                             std::memcpy(to, &cast, sizeof cast);
+                             return true;
+                         }) &&
+               type_num != NPY_BOOL;
     }
     if (!PyArray_IsScalar(item, Number)) return false;
     PyArray_Descr* descr = PyArray_DescrFromScalar(item);
@@ -110,7 +128,8 @@ bool put_number(int type_num, PyObject* item, char* to) {
 bool put(PyArrayObject* store, npy_intp position, PyObject* item) {
     char* to = PyArray_BYTES(store) + position * PyArray_STRIDE(store, 0);
     if (PyArray_NDIM(store) == 1) return put_number(PyArray_TYPE(store), item, to);
-    if (!is_plain(item) || PyArray_TYPE(as_array(item)) != PyArray_TYPE(store) || !same_row_shape(store, as_array(item)))
+    if (!is_plain(item) || PyArray_TYPE(as_array(item)) != PyArray_TYPE(store) ||
+        !same_row_shape(store, as_array(item)))
         return false;
     std::memcpy(to, PyArray_DATA(as_array(item)), static_cast<std::size_t>(PyArray_STRIDE(store, 0)));
     return true;

@@ -42,8 +42,9 @@ void raise_bad_type(const Request& r, PyObject* indices) {
 void raise_outside(const Request& r, PyObject* index) {
     const auto size = static_cast<long long>(r.extent.end - r.extent.begin);
     const long long low = r.negative == Negative::kFromEnd ? -size : r.extent.begin;
-    PyErr_Format(PyExc_IndexError, "%U: indices must be in [%lld, %lld) with %lld lookback steps, got %S", r.where, low,
-                 static_cast<long long>(r.extent.end), static_cast<long long>(-r.extent.begin), index);
+    PyErr_Format(PyExc_IndexError,
+                 "%U: indices must be in [%lld, %lld) with %lld lookback steps, got %S; pass fill= to pad", r.where,
+                 low, static_cast<long long>(r.extent.end), static_cast<long long>(-r.extent.begin), index);
 }
 
 // The position in the data (time + lookback) that one index means, -1 if it is outside, -2 with an error set.
@@ -124,6 +125,13 @@ PyObject* take_window(const Request& r, PyObject* data, PyObject* indices, PyObj
     const std::int64_t total = w.fill_left + w.count + w.fill_right;
     PyObject* out = PyList_New(static_cast<Py_ssize_t>(total));
     if (out == nullptr) return nullptr;
+    // A bound's __index__ is any code, and so is what the garbage collector may have run: is the list still the same?
+    if (PyList_GET_SIZE(data) != r.extent.end - r.extent.begin) {
+        Py_DECREF(out);
+        PyErr_Format(PyExc_RuntimeError, "%U: the data must not change while it is read, got %zd items", r.where,
+                     PyList_GET_SIZE(data));
+        return nullptr;
+    }
     std::int64_t position = w.first - r.extent.begin;
     for (std::int64_t k = 0; k < total; ++k) {
         const bool present = w.fill_left <= k && k < w.fill_left + w.count;
@@ -158,8 +166,8 @@ bool read_request(PyObject* size_from, PyObject* lookback, PyObject* neg, PyObje
     const std::int64_t rows_before = PyLong_AsLongLong(lookback);
     if ((size == -1 || rows_before == -1) && PyErr_Occurred()) return false;
     if (rows_before < 0 || rows_before > size) {
-        PyErr_Format(PyExc_ValueError, "lookback: lookback must be in [0, %lld], got %lld", static_cast<long long>(size),
-                     static_cast<long long>(rows_before));
+        PyErr_Format(PyExc_ValueError, "lookback: lookback must be in [0, %lld], got %lld",
+                     static_cast<long long>(size), static_cast<long long>(rows_before));
         return false;
     }
     out = {{-rows_before, size - rows_before}, negative_of(neg), where};
@@ -281,7 +289,8 @@ PyMethodDef kMethods[] = {
     {"lookback_positions", fast(lookback_positions), METH_FASTCALL,
      "lookback_positions($module, size, lookback, indices, neg_index_as_lookback, fill, where, /)\n--\n\n"
      "Where in data of that size the rows lie: an int for an index, (fill_left, slice, count, fill_right) for None or\n"
-     "a slice, a list of ints for a sequence. With fill true, -1 stands for a missing row, else that is an IndexError."},
+     "a slice, a list of ints for a sequence. With fill true, -1 stands for a missing row, else that is an "
+     "IndexError."},
     {"lookback_window", fast(lookback_window), METH_FASTCALL,
      "lookback_window($module, begin, end, start, stop, /)\n--\n\n"
      "The times [start, stop) in the extent [begin, end): (fill_left, first, count, fill_right)."},

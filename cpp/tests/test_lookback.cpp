@@ -100,5 +100,6 @@ TEST_CASE("the largest numbers there are do not overflow") {
 
 TEST_CASE("the answers are known while compiling") {
     static_assert(resolve_window({-1, 5}, -3, 2).fill_left == 2);
-    static_assert(resolve_slice({-1, 5}, {std::nullopt, std::nullopt, -1}, Negative::kFromEnd, Outside::kClip).count == 5);
+    static_assert(resolve_slice({-1, 5}, {std::nullopt, std::nullopt, -1}, Negative::kFromEnd, Outside::kClip).count ==
+                  5);
 }

@@ -50,10 +50,9 @@ class Track:
             # As Python's own sequences clip; only present bounds can be outside.
             low, high = (-self.lookback, self.end) if up else (-self.lookback - 1, self.end - 1)
             start, stop = min(max(start, low), high), min(max(stop, low), high)
-        elif (start < -self.lookback and stop < -self.lookback) or (start >= self.end and stop >= self.end):
+        elif max(start, stop) < -self.lookback or min(start, stop) >= self.end:
             # Wholly outside, a filled slice runs from the one bound to the other whichever way.
-            if (stop - start) * step < 0:
-                start, stop = stop, start
+            start, stop = (min(start, stop), max(start, stop)) if up else (max(start, stop), min(start, stop))
         return list(range(start, stop, step))
 
     def _slice(self, s: slice, neg: bool, fill: Any) -> list[Any]:

@@ -17,8 +17,8 @@
 //
 // **Invariants**
 //  I1  Every time that an answer names as present lies in the extent.
-//  I2  A filling answer holds exactly the rows asked for: fill_left + count + fill_right of them, in the order asked for.
-//  I3  A non-negative index never names a time below 0.
+//  I2  A filling answer holds exactly the rows asked for: fill_left + count + fill_right of them, in the order asked
+//  for. I3  A non-negative index never names a time below 0.
 //
 // **Threads** No state. **Errors** None: each function is total and noexcept; times beyond +-kFarTime are taken for it.
 namespace ringback {

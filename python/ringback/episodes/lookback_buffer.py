@@ -25,6 +25,16 @@ REWARD_SPACE = gym.spaces.Box(-np.inf, np.inf, (), np.float32)
 _NOTHING = np.zeros((0,))
 
 
+class Unknown:
+    """The type of :data:`UNKNOWN`, one object in every copy of it."""
+
+    def __reduce__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN = Unknown()
+
+
 class InfiniteLookbackBuffer:
     """A list of items, or a structure of arrays, whose first rows are a lookback.
 
@@ -71,8 +81,9 @@ class InfiniteLookbackBuffer:
     """
 
     # _store: the list, or the structure of arrays with at least _size rows (array form only). _borrowed: the arrays may
-    # be seen by others too, so they are copied before a row that is in use changes.
-    __slots__ = ("_borrowed", "_rules", "_size", "_space", "_store", "finalized", "lookback")
+    # be seen by others too, so they are copied before a row that is in use changes. _like: in an empty list, an item of
+    # the buffer that this one is a piece of, to say what items look like.
+    __slots__ = ("_borrowed", "_like", "_rules", "_size", "_space", "_store", "finalized", "lookback")
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -86,6 +97,7 @@ class InfiniteLookbackBuffer:
     def _set_data(self, data: Any) -> None:
         self.finalized: bool = not isinstance(data, list)
         self._borrowed: bool = True
+        self._like: Any = UNKNOWN
         if self.finalized:
             self._store: Any = map_structure(np.asarray, data)
             self._size: int = common_length(self._store, "InfiniteLookbackBuffer")
@@ -284,9 +296,12 @@ class InfiniteLookbackBuffer:
             return []
         if self._rules is not None:
             return unstack(self._rules.fill(fill, count, coded))
-        if not self._store:
-            return [copy.copy(fill) for _ in range(count)]
-        return [fill_like(self._store[-1], fill) for _ in range(count)]
+        like = self.example()
+        return [copy.copy(fill) if like is UNKNOWN else fill_like(like, fill) for _ in range(count)]
+
+    def example(self) -> Any:
+        """Give some item, list form only; UNKNOWN if there never was one."""
+        return self._store[-1] if self._store else self._like
 
     def __getitem__(self, indices: Any) -> Any:
         if not self.finalized:
@@ -605,6 +620,7 @@ class InfiniteLookbackBuffer:
             self._borrowed = True
         else:
             out._store, out._size = self._store[first:last], 0
+        out._like = UNKNOWN if self.finalized else self.example()
         return out
 
     def __copy__(self) -> InfiniteLookbackBuffer:
@@ -618,7 +634,7 @@ class InfiniteLookbackBuffer:
             )
             out._borrowed = False
         else:
-            out._store = copy.deepcopy(self._store, memo)
+            out._store, out._like = copy.deepcopy((self._store, self._like), memo)
         return out
 
     def get_state(self) -> dict[str, Any]:
@@ -651,6 +667,8 @@ class InfiniteLookbackBuffer:
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.get_state()
+        if not self.finalized and not self._store and self._like is not UNKNOWN:
+            state["like"] = self._like
         if self._space is REWARD_SPACE:
             state["space"] = "rewards"  # so that it is that very object again
         return state
@@ -658,6 +676,7 @@ class InfiniteLookbackBuffer:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._set_data(state["data"])
         self.lookback = state["lookback"]
+        self._like = state.get("like", UNKNOWN)
         self.space = REWARD_SPACE if isinstance(state["space"], str) else state["space"]
 
 
@@ -730,12 +749,17 @@ def fill_like(item: Any, fill: Any) -> Any:
     return copy.copy(fill)
 
 
-def common_dtype(array: Array, new: Array) -> np.dtype[Any]:
+def common_dtype(array: Array, new: Array, where: str, path: str) -> np.dtype[Any]:
     """Find the dtype that holds what is there and what is new; that of what is there if it can."""
     dtype: np.dtype[Any] = array.dtype
     if dtype == new.dtype:
         return dtype
-    if array.dtype.kind in "OUSV" or new.dtype.kind in "OUSV":
+    if dtype.kind == "O":
+        return dtype
+    if dtype.kind in "USV" or new.dtype.kind in "OUSV":
+        if dtype.kind != new.dtype.kind:
+            at = f" at {path!r}" if path else ""
+            raise EpisodeError(f"{where}: data{at} must fit {dtype}, got {new.dtype}")
         return np.dtype(np.result_type(array.dtype, new.dtype))
     if np.can_cast(new.dtype, array.dtype, "same_kind"):
         return dtype
@@ -755,7 +779,7 @@ def check_shape(array: Array, new: Array, where: str, path: str) -> None:
 def widened(array: Array, new: Array, size: int, where: str, path: str) -> Array:
     """Give the array itself, or a copy with a dtype that can hold the new rows too."""
     check_shape(array, new, where, path)
-    dtype = common_dtype(array, new)
+    dtype = common_dtype(array, new, where, path)
     return array if dtype == array.dtype else array[:size].astype(dtype)
 
 
@@ -769,11 +793,8 @@ def roomier(array: Array, used: int) -> Array:
 def put_leafwise(store: Any, rules: Any, row: int, item: Any) -> bool:
     """Write an item's leaves into a row; False if it takes a closer look."""
     if isinstance(store, np.ndarray):
-        return (
-            rows_put(store, row, item, None, None)
-            if rules is None
-            else rows_put(store, row, item, rules.low, rules.high)
-        )
+        low, high = (None, None) if rules is None else (rules.low, rules.high)
+        return bool(rows_put(store, row, item, low, high))
     if isinstance(store, dict):
         if not isinstance(item, dict) or item.keys() != store.keys():
             return False
@@ -787,7 +808,7 @@ def grown(array: Array, new: Array, used: int, size: int, where: str, path: str)
     """Give the array itself if ``size`` rows fit and it can hold the new ones, else a larger copy of the used rows."""
     if array.shape[1:] != new.shape[1:]:
         check_shape(array, new, where, path)
-    dtype = common_dtype(array, new)
+    dtype = common_dtype(array, new, where, path)
     if size <= len(array) and dtype == array.dtype:
         return array
     out = np.empty((max(size + 8, size + (size >> 1)), *array.shape[1:]), dtype)

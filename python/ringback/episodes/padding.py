@@ -42,6 +42,13 @@ def pad_leaf(leaf: Any) -> Any:
     return type(leaf)(0) if isinstance(leaf, (bool, int, float, complex)) else None
 
 
+def pad_array(rows: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
+    """Make that many zeros like an array's rows; None in arrays of objects."""
+    if rows.dtype.kind == "O":
+        return np.full((count, *rows.shape[1:]), None, object)
+    return np.zeros((count, *rows.shape[1:]), rows.dtype)
+
+
 def pad_rows(track: InfiniteLookbackBuffer, count: int) -> Any:
     """Make that many items for a track whose key is missing: a list, or a structure of arrays, as the track is.
 
@@ -58,6 +65,6 @@ def pad_rows(track: InfiniteLookbackBuffer, count: int) -> Any:
         New ones.
     """
     if track.finalized:
-        return map_structure(lambda a: np.zeros((count, *a.shape[1:]), a.dtype), track.data)
-    like = track._store[-1] if track._store else None
+        return map_structure(lambda a: pad_array(a, count), track.data)
+    like = track.example()
     return [pad_item(like) for _ in range(count)]

@@ -813,6 +813,7 @@ class SingleAgentEpisode:
         for key, theirs in other.extra_model_outputs.items():
             if key not in self.extra_model_outputs and count:
                 added[key] = new_track_of(theirs, steps, self.rewards)
+        tracks: list[tuple[InfiniteLookbackBuffer, InfiniteLookbackBuffer | None]]
         tracks = [(self.observations, other.observations), (self.actions, other.actions), (self.rewards, other.rewards)]
         tracks += [
             (ours, other.extra_model_outputs.get(k)) for k, ours in {**self.extra_model_outputs, **added}.items()
