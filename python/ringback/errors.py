@@ -26,16 +26,17 @@ class MissingExtraError(ImportError):
     Parameters
     ----------
     where : str
-        Who needs it.
-    extra : str
+        Who needs it; the whole sentence, if it is the only argument.
+    extra : str, optional
         The optional extra of ringback that brings it.
-    package : str
+    package : str, optional
         What is missing, for people.
     """
 
-    def __init__(self, where: str, extra: str, package: str) -> None:
-        super().__init__(f"{where}: needs the extra {extra!r} ({package}); pip install 'ringback[{extra}]'")
-        self.where, self.extra, self.package = where, extra, package
-
-    def __reduce__(self) -> tuple[type[MissingExtraError], tuple[str, str, str]]:
-        return MissingExtraError, (self.where, self.extra, self.package)
+    def __init__(self, where: str, extra: str | None = None, package: str | None = None) -> None:
+        text = (
+            where
+            if extra is None
+            else f"{where}: needs the extra {extra!r} ({package}); pip install 'ringback[{extra}]'"
+        )
+        super().__init__(text)
