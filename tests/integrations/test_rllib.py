@@ -153,7 +153,7 @@ def differs(indices: Any, neg: bool, fill: Any, size: int, lookback: int, numpy:
 @FORMS
 def test_a_life_in_chunks_is_the_same_in_both(numpy: bool) -> None:
     def life(cls: Any) -> list[Any]:
-        out = []
+        out: list[Any] = []
         e = cls("me", observation_space=VECTOR, action_space=gym.spaces.Discrete(9))
         e.add_env_reset(vector(0), {"step": 0})
         chunks = [e]

@@ -808,7 +808,7 @@ class SingleAgentEpisode:
         where = "SingleAgentEpisode.concat_episode"
         self._check_joins(other, where)
         steps = self.rewards.len_incl_lookback()
-        count = len(other)
+        count = len(other.rewards)
         added: dict[str, InfiniteLookbackBuffer] = {}
         for key, theirs in other.extra_model_outputs.items():
             if key not in self.extra_model_outputs and count:
@@ -844,7 +844,7 @@ class SingleAgentEpisode:
             raise TypeError(f"{where}: other must be a SingleAgentEpisode, got {other!r}")
         if other.id_ != self.id_:
             raise EpisodeError(f"{where}: other must have the id {self.id_!r}, got {other.id_!r}")
-        if self.is_done and len(other):
+        if self.is_done and len(other.rewards):
             raise EpisodeError(
                 f"{where}: the episode {self.id_!r} must not be done, "
                 f"got steps {other.t_started} to {other.t} after its end"

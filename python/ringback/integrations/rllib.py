@@ -104,10 +104,15 @@ def from_rllib(episode: Any) -> SingleAgentEpisode:
     def track(theirs: Any, space: Any) -> InfiniteLookbackBuffer:
         return InfiniteLookbackBuffer(_copied(theirs.data), theirs.lookback, space)
 
-    spaces = {"observations": episode.observation_space, "actions": episode.action_space, "rewards": REWARD_SPACE}
     out = SingleAgentEpisode(
-        **{name: getattr(episode, name) for name in _SAME_NAME},
-        **{name: track(getattr(episode, name), spaces.get(name)) for name in _TRACKS},
+        episode.id_,
+        agent_id=episode.agent_id,
+        module_id=episode.module_id,
+        multi_agent_episode_id=episode.multi_agent_episode_id,
+        observations=track(episode.observations, episode.observation_space),
+        infos=track(episode.infos, None),
+        actions=track(episode.actions, episode.action_space),
+        rewards=track(episode.rewards, REWARD_SPACE),
         extra_model_outputs={key: track(theirs, None) for key, theirs in episode.extra_model_outputs.items()},
         observation_space=episode.observation_space,
         action_space=episode.action_space,
