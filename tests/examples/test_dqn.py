@@ -79,7 +79,7 @@ def test_update_is_the_double_q_loss_of_n_step_returns() -> None:
     learner = dqn._Learner(dqn.QNetwork(4, 3, 8), settings, first_action=2)
     online, target = learner._network, learner._target
     for slow in target.parameters():
-        slow.data += 0.1  # two networks that differ
+        slow.data.normal_()
 
     class Batch:
         observations = torch.arange(24.0).reshape(6, 4)
@@ -92,6 +92,8 @@ def test_update_is_the_double_q_loss_of_n_step_returns() -> None:
         row: list[float] = network(observation[None]).detach()[0].tolist()
         return row
 
+    choices = [[int(np.argmax(values(net, row))) for row in Batch.next_observations] for net in (online, target)]
+    assert choices[0] != choices[1]  # else double Q would look like single Q
     want = []
     for row in range(6):
         after = Batch.next_observations[row]
