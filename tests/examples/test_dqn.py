@@ -110,6 +110,19 @@ def test_update_is_the_double_q_loss_of_n_step_returns() -> None:
         torch.testing.assert_close(now, 0.75 * was + 0.25 * fast)
 
 
+def test_adam_steps_as_that_of_torch() -> None:
+    generator = torch.Generator().manual_seed(1)
+    ours = torch.randn(50, generator=generator)
+    theirs = ours.clone().requires_grad_()
+    adam, reference = dqn._Adam(ours), torch.optim.Adam([theirs], lr=0.0)
+    for step in range(200):
+        theirs.grad = torch.randn(50, generator=generator) * 10 ** (step % 3)
+        reference.param_groups[0]["lr"] = 0.1 / (step + 1)
+        adam.step(theirs.grad.clone(), 0.1 / (step + 1))
+        reference.step()
+        torch.testing.assert_close(ours, theirs.detach())
+
+
 def test_policy_explores_as_often_as_told_and_over_all_actions() -> None:
     space = gym.spaces.Discrete(4, start=-1)
     policy = dqn.Policy(dqn.QNetwork(2, 4, 8), space, seed=(5,))

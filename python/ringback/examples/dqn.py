@@ -301,8 +301,8 @@ def train(settings: Settings, report: Callable[[Progress], None] = lambda progre
 class _Learner:
     """One network, its slow copy, and the step that brings the first closer to the targets of the second.
 
-    Both networks' parameters lie in one vector each, so that optimiser, clipping and target update are one call a step:
-    with networks this small the calls cost more than the arithmetic.
+    Both networks' parameters lie in one vector each, so that optimiser, clipping and target update are a few calls a
+    step: with networks this small the calls cost more than the arithmetic.
     """
 
     def __init__(self, network: QNetwork, settings: Settings, *, first_action: int) -> None:
@@ -310,18 +310,11 @@ class _Learner:
         self._target = copy.deepcopy(network).requires_grad_(False)
         self._parameters = list(network.parameters())
         self._vector, self._slow = _as_vector(network), _as_vector(self._target)
-        self._optimizer = torch.optim.Adam([self._vector], lr=settings.learning_rate, fused=True)
+        self._adam = _Adam(self._vector)
         self._settings = settings
         self._first_action = first_action
+        self.learning_rate = settings.learning_rate
         self.loss = float("nan")
-
-    @property
-    def learning_rate(self) -> float:
-        return float(self._optimizer.param_groups[0]["lr"])
-
-    @learning_rate.setter
-    def learning_rate(self, value: float) -> None:
-        self._optimizer.param_groups[0]["lr"] = value
 
     def update(self, batch: Any) -> float:
         """Take one step on a batch of transitions and return the loss before it."""
@@ -334,12 +327,29 @@ class _Learner:
         loss = nn.functional.smooth_l1_loss(taken, target)
         gradients = torch.autograd.grad(loss, self._parameters)
         gradient = torch.cat([part.flatten() for part in gradients])
-        self._vector.grad = gradient * (self._settings.clip / gradient.norm()).clamp(max=1)
-        self._optimizer.step()
-        self._slow.lerp_(self._vector.detach(), self._settings.tau)
+        gradient *= (self._settings.clip / gradient.norm()).clamp(max=1)
+        self._adam.step(gradient, self.learning_rate)
+        self._slow.lerp_(self._vector, self._settings.tau)
         value = loss.item()
         self.loss = value if math.isnan(self.loss) else 0.99 * self.loss + 0.01 * value
         return value
+
+
+class _Adam:
+    """Kingma and Ba 2015, algorithm 1, on one vector: ``torch.optim`` takes two seconds to load, and longer to step."""
+
+    def __init__(self, vector: torch.Tensor, *, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> None:
+        self._vector = vector
+        self._mean, self._square = torch.zeros_like(vector), torch.zeros_like(vector)
+        self._beta1, self._beta2, self._eps = beta1, beta2, eps
+        self._steps = 0
+
+    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
+        self._steps += 1
+        self._mean.lerp_(gradient, 1 - self._beta1)
+        self._square.mul_(self._beta2).addcmul_(gradient, gradient, value=1 - self._beta2)
+        scale = (self._square / (1 - self._beta2**self._steps)).sqrt_().add_(self._eps)
+        self._vector.addcdiv_(self._mean, scale, value=-learning_rate / (1 - self._beta1**self._steps))
 
 
 def _as_vector(network: QNetwork) -> torch.Tensor:
