@@ -332,3 +332,13 @@ def test_joining_many_chunks_copies_each_row_a_constant_number_of_times(monkeypa
     assert len(chunks[0]) == 2000
     assert copied < 3 * 5 * 2000
     np.testing.assert_array_equal(chunks[0].get_observations(), np.arange(2001))
+
+
+def test_joining_onto_a_piece_without_steps_copies() -> None:
+    e = episode(4, numpy=True, space=None, id_="me")
+    head, tail = e[:0], e[0:]
+    head.concat_episode(tail)
+    head.set_rewards(new_data=99.0, at_indices=0)
+    head.set_extra_model_outputs(key="logp", new_data=99.0, at_indices=0)
+    assert_same_episode(tail, episode(4, id_="me"))
+    assert_same_episode(e, episode(4, id_="me"))
