@@ -135,6 +135,7 @@ def test_signal_ends_a_run_cleanly(tmp_path: Path, ignored: bool) -> None:
     assert run.returncode == 0, err
     assert LAST_LINE.fullmatch(out.splitlines()[-1])
     assert "Traceback" not in err
+    assert json.loads((tmp_path / "config.json").read_text())["result"]["ended"] == "interrupted"
     assert (tmp_path / "model.pt").exists()
     assert (tmp_path / "learning_curve.png").exists()
 

@@ -19,7 +19,7 @@ register()
 torch.set_num_threads(1)
 
 SMALL = dqn.Settings(
-    CORRIDOR, seed=1, steps=1_500, width=32, batch_size=32, capacity=2_000, warmup=200, tau=0.02, validate_every=250
+    CORRIDOR, seed=1, steps=2_500, width=32, batch_size=32, capacity=2_000, warmup=200, tau=0.02, validate_every=250
 )
 
 
