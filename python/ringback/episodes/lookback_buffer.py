@@ -12,8 +12,21 @@ import numpy as np
 from ringback._core import lookback_positions, lookback_take, rows_put
 from ringback.errors import EpisodeError
 
-from .space_rules import SpaceRules, dtype_holding, rules_for, space_struct_of
-from .structure import as_objects, difference, leaves, map_pair, map_structure, stack, unstack
+from .rows import (
+    check_shape,
+    common_length,
+    fill_leaf,
+    fill_like,
+    grown,
+    has_objects,
+    interleaved,
+    padded_leaf,
+    put_leafwise,
+    roomier,
+    widened,
+)
+from .space_rules import SpaceRules, rules_for, space_struct_of
+from .structure import difference, leaves, map_pair, map_structure, stack, unstack
 
 __all__ = ["REWARD_SPACE", "InfiniteLookbackBuffer"]
 
@@ -678,139 +691,3 @@ class InfiniteLookbackBuffer:
         self.lookback = state["lookback"]
         self._like = state.get("like", UNKNOWN)
         self.space = REWARD_SPACE if isinstance(state["space"], str) else state["space"]
-
-
-# -- leaves ------------------------------------------------------------------------------------------------------------
-
-
-def common_length(structure: Any, where: str) -> int:
-    """Find the leading length that all leaves have."""
-    if isinstance(structure, np.ndarray):
-        if structure.ndim == 0:
-            raise EpisodeError(f"{where}: data must have a leading time axis, got shape ()")
-        return len(structure)
-    lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in leaves(structure)}
-    if len(lengths) != 1 or None in lengths:
-        raise EpisodeError(f"{where}: the leaves of data must have one leading length, got {sorted(map(str, lengths))}")
-    return int(next(iter(lengths)) or 0)
-
-
-def has_objects(structure: Any) -> bool:
-    """Tell whether any leaf is an array of Python objects."""
-    return any(leaf.dtype.hasobject for leaf in leaves(structure))
-
-
-def fill_leaf(like: Array, count: int, fill: Any) -> Array:
-    """Make rows (count, *D) of one value, for the rows (T, *D) of ``like``."""
-    if like.dtype == object:
-        return as_objects([fill] * count)
-    out = np.empty((count, *like.shape[1:]), dtype_holding(like.dtype, fill))
-    out[...] = fill
-    return out
-
-
-def padded_leaf(rows: Array, left: int, right: int, fill: Any) -> Array:
-    """Put rows (T, *D) between fills; a new array."""
-    count = len(rows)
-    out = np.empty((left + count + right, *rows.shape[1:]), dtype_holding(rows.dtype, fill))
-    if rows.dtype == object:
-        for k in (*range(left), *range(left + count, len(out))):
-            out[k] = fill
-    else:
-        if left:
-            out[:left] = fill
-        if right:
-            out[left + count :] = fill
-    if count:
-        out[left : left + count] = rows
-    return out
-
-
-def interleaved(rows: Array, fills: Array, there: Array) -> Array:
-    """Merge rows where ``there``, and fills elsewhere; a new array."""
-    out = np.empty((len(there), *rows.shape[1:]), np.result_type(rows.dtype, fills.dtype))
-    out[there] = rows
-    out[~there] = fills
-    return out
-
-
-def fill_like(item: Any, fill: Any) -> Any:
-    """Make a fill in the structure, shape and dtype of an item."""
-    if isinstance(item, (dict, tuple)):
-        if isinstance(fill, (dict, tuple)):
-            return map_pair(lambda leaf, value, _: fill_like(leaf, value), item, fill, "fill")
-        return map_structure(lambda leaf: fill_like(leaf, fill), item)
-    if isinstance(item, np.ndarray) and item.dtype != object:
-        return np.full(item.shape, fill, dtype_holding(item.dtype, fill))
-    if isinstance(item, np.generic):
-        return dtype_holding(item.dtype, fill).type(fill)
-    if isinstance(item, (bool, int, float)) and isinstance(fill, (bool, int, float)) and type(item)(fill) == fill:
-        return type(item)(fill)
-    return copy.copy(fill)
-
-
-def common_dtype(array: Array, new: Array, where: str, path: str) -> np.dtype[Any]:
-    """Find the dtype that holds what is there and what is new; that of what is there if it can."""
-    dtype: np.dtype[Any] = array.dtype
-    if dtype == new.dtype:
-        return dtype
-    if dtype.kind == "O":
-        return dtype
-    if dtype.kind in "USV" or new.dtype.kind in "OUSV":
-        if dtype.kind != new.dtype.kind:
-            at = f" at {path!r}" if path else ""
-            raise EpisodeError(f"{where}: data{at} must fit {dtype}, got {new.dtype}")
-        return np.dtype(np.result_type(array.dtype, new.dtype))
-    if np.can_cast(new.dtype, array.dtype, "same_kind"):
-        return dtype
-    with np.errstate(all="ignore"):
-        if np.array_equal(new.astype(dtype), new):
-            return dtype
-    return np.dtype(np.result_type(array.dtype, new.dtype))
-
-
-def check_shape(array: Array, new: Array, where: str, path: str) -> None:
-    """Raise if the rows differ in shape."""
-    if array.shape[1:] != new.shape[1:]:
-        at = f" at {path!r}" if path else ""
-        raise EpisodeError(f"{where}: data{at} must have shape {array.shape[1:]} a step, got {new.shape[1:]}")
-
-
-def widened(array: Array, new: Array, size: int, where: str, path: str) -> Array:
-    """Give the array itself, or a copy with a dtype that can hold the new rows too."""
-    check_shape(array, new, where, path)
-    dtype = common_dtype(array, new, where, path)
-    return array if dtype == array.dtype else array[:size].astype(dtype)
-
-
-def roomier(array: Array, used: int) -> Array:
-    """Copy the used rows into a larger array."""
-    out = np.empty((used + 8 + (used >> 1), *array.shape[1:]), array.dtype)
-    out[:used] = array[:used]
-    return out
-
-
-def put_leafwise(store: Any, rules: Any, row: int, item: Any) -> bool:
-    """Write an item's leaves into a row; False if it takes a closer look."""
-    if isinstance(store, np.ndarray):
-        low, high = (None, None) if rules is None else (rules.low, rules.high)
-        return bool(rows_put(store, row, item, low, high))
-    if isinstance(store, dict):
-        if not isinstance(item, dict) or item.keys() != store.keys():
-            return False
-        return all(put_leafwise(a, rules and rules[key], row, item[key]) for key, a in store.items())
-    if not isinstance(item, tuple) or len(item) != len(store):
-        return False
-    return all(put_leafwise(a, rules and rules[k], row, item[k]) for k, a in enumerate(store))
-
-
-def grown(array: Array, new: Array, used: int, size: int, where: str, path: str) -> Array:
-    """Give the array itself if ``size`` rows fit and it can hold the new ones, else a larger copy of the used rows."""
-    if array.shape[1:] != new.shape[1:]:
-        check_shape(array, new, where, path)
-    dtype = common_dtype(array, new, where, path)
-    if size <= len(array) and dtype == array.dtype:
-        return array
-    out = np.empty((max(size + 8, size + (size >> 1)), *array.shape[1:]), dtype)
-    out[:used] = array[:used]
-    return out

@@ -309,8 +309,12 @@ class SingleAgentEpisode:
             raise EpisodeError(f"SingleAgentEpisode.add_env_reset: the episode must not be done, got {self!r}")
         if self.is_reset or len(self):
             raise EpisodeError(f"SingleAgentEpisode.add_env_reset: the episode must not be reset yet, got {self!r}")
-        self.observations.append(observation)
-        self.infos.append({} if infos is None else infos)
+        if self.observations.finalized:
+            self.observations.place(observation, "SingleAgentEpisode.add_env_reset")
+            self.observations._size += 1
+        else:
+            self.observations._store.append(observation)
+        self.infos._store.append({} if infos is None else infos)
         self._start_time = perf_counter()
 
     def add_env_step(
@@ -353,7 +357,7 @@ class SingleAgentEpisode:
         if self.is_terminated or self.is_truncated:
             raise EpisodeError(f"SingleAgentEpisode.add_env_step: the episode must not be done, got {self!r}")
         observations = self.observations
-        if observations.finalized:
+        if observations.finalized or self.actions.finalized or self.rewards.finalized:
             self._add_arrays(observation, action, reward, extra_model_outputs)
         else:
             if not observations._store:
@@ -365,14 +369,18 @@ class SingleAgentEpisode:
                 if extra_model_outputs is None or extra_model_outputs.keys() != tracks.keys():
                     extra_model_outputs = self._completed(extra_model_outputs or {})
                 for key, item in extra_model_outputs.items():
-                    tracks[key]._store.append(item)
+                    track = tracks[key]
+                    if track.finalized:
+                        track.append(item)
+                    else:
+                        track._store.append(item)
             observations._store.append(observation)
             self.actions._store.append(action)
             self.rewards._store.append(reward)
         self.infos._store.append({} if infos is None else infos)
         self.t += 1
         if terminated or truncated:
-            self.is_terminated, self.is_truncated = terminated, truncated
+            self.is_terminated, self.is_truncated = bool(terminated), bool(truncated)
         self._last_step_time = perf_counter()
 
     def _completed(self, extras: dict[str, Any]) -> dict[str, Any]:
@@ -386,6 +394,8 @@ class SingleAgentEpisode:
     def _add_arrays(self, observation: Any, action: Any, reward: Any, extras: dict[str, Any] | None) -> None:
         where = "SingleAgentEpisode.add_env_step"
         observations, actions, rewards = self.observations, self.actions, self.rewards
+        if not (observations.finalized and actions.finalized and rewards.finalized):
+            self.to_numpy()
         if not observations._size:
             raise EpisodeError(f"{where}: the episode must be reset first, got no observation")
         # All is checked before anything counts.
@@ -406,6 +416,8 @@ class SingleAgentEpisode:
             }
             tracks = {**tracks, **new}
         for key, track in tracks.items():
+            if not track.finalized:
+                track.to_arrays(where)
             if key in extras:
                 track.place(extras[key], where)
             else:
