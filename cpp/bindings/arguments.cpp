@@ -52,8 +52,10 @@ bool read_flag(PyObject* value, const char* name) {
     if (value == Py_True) return true;
     if (value == Py_False) return false;
     if (PyArray_IsScalar(value, Bool)) return PyArrayScalar_VAL(value, Bool) != 0;
-    const py::object number = py::reinterpret_steal<py::object>(
-        PyArray_Check(value) || PyNumber_Check(value) ? PyNumber_Float(value) : nullptr);
+    py::object number;
+    if (PyArray_Check(value) && PyArray_SIZE(reinterpret_cast<PyArrayObject*>(value)) == 1)
+        return read_flag(py::reinterpret_borrow<py::object>(value).attr("item")().ptr(), name);
+    if (PyNumber_Check(value) && !PyArray_Check(value)) number = py::reinterpret_steal<py::object>(PyNumber_Float(value));
     if (!number) {
         PyErr_Clear();
         throw TypeMistake(std::string(name) + " must be a bool, got " + shown(value));

@@ -127,6 +127,7 @@ void check_kind(const Field& field, const ArrayType& type, PyArrayObject* array,
         if (!numpy.attr("isfinite")(values).attr("all")().cast<bool>())
             throw std::invalid_argument(name + " must be finite integers, got " + shown(values.ptr()));
     }
+    if (given == 'O') throw TypeMistake(name + " must be an array of numbers, got " + shown(reinterpret_cast<PyObject*>(array)));
     throw TypeMistake(name + " " + rule_for(field) + (type.kind == 'f' || type.kind == 'b' ? "" : " (" + dtype_name_of(type) + ")") +
                       ", got " + dtype_name(array));
 }

@@ -43,7 +43,7 @@ class Outputs {
     }
     PyObject* take(std::size_t output) noexcept;  // a new reference
 
-    static constexpr int kMaxAxes = 32;
+    static constexpr int kMaxAxes = 12;
 
   private:
     struct Slot {

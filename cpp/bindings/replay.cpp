@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "arguments.hpp"
 #include "batches.hpp"
@@ -47,8 +48,14 @@ StreamKey stream_of(PyObject* value, const char* name = "stream") {
 }
 
 StreamKey stream_or_name(py::handle value) {
-    if (PyUnicode_Check(value.ptr())) return value.cast<std::string>();
-    return stream_of(value.ptr());
+    if (!PyUnicode_Check(value.ptr())) return stream_of(value.ptr());
+    Py_ssize_t size = 0;
+    const char* const text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
+    if (text == nullptr) {
+        PyErr_Clear();
+        throw std::invalid_argument("stream must be valid Unicode text, got " + shown(value.ptr()));
+    }
+    return std::string(text, static_cast<std::size_t>(size));
 }
 
 std::vector<std::int64_t> read_ids(PyObject* ids) {
@@ -61,6 +68,11 @@ std::vector<std::int64_t> read_ids(PyObject* ids) {
     const char kind = PyArray_DESCR(a)->kind;
     if (PyArray_SIZE(a) > 0 && kind != 'i' && kind != 'u')
         throw TypeMistake("ids must be integers, got " + shown(ids));
+    if (kind == 'u' && PyArray_ITEMSIZE(a) == 8 && PyArray_SIZE(a) > 0) {
+        const py::object largest = array.attr("max")().attr("item")();
+        if (largest > py::int_(std::numeric_limits<std::int64_t>::max()))
+            throw std::invalid_argument("ids must fit in 63 bits, got " + shown(largest.ptr()));
+    }
     const py::object wide =
         py::reinterpret_steal<py::object>(PyArray_FromAny(array.ptr(), PyArray_DescrFromType(NPY_INT64), 0, 1,
                                                           NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST, nullptr));
@@ -229,7 +241,8 @@ Replay::Replay(std::int64_t capacity, py::handle observation, py::handle action,
       mismatch_(mismatch_of(on_mismatch)),
       core_(new_store(), seed) {
     for (const Field& field : schema_.fields())
-        if (field.shape.size() + 3 > Outputs::kMaxAxes) throw std::invalid_argument(field.name + " must have at most 28 axes");
+        if (field.shape.size() + 4 > Outputs::kMaxAxes)
+            throw std::invalid_argument(field.name + " must have at most 8 axes, got " + std::to_string(field.shape.size()));
 }
 
 std::unique_ptr<StepStore> Replay::new_store() const { return std::make_unique<StepStore>(schema_, capacity_, mismatch_); }
@@ -361,7 +374,8 @@ PyObject* Replay::add_batch(PyObject* const* args, Py_ssize_t given, PyObject* k
 }
 
 py::object Replay::add_chunk(py::object observations, py::object actions, py::object rewards, py::object extras,
-                             std::int64_t steps, py::object stream, std::int64_t start, bool terminated, bool truncated, bool cut) {
+                             std::int64_t steps, py::object stream, py::object started, bool terminated, bool truncated, bool cut) {
+    const std::int64_t start = read_integer(started.ptr(), "t_started");
     const auto count = static_cast<std::size_t>(steps);
     Inputs inputs(schema_);
     Pointers fields(schema_.fields().size()), successors(schema_.observation_count());

@@ -37,7 +37,7 @@ class Replay {
 
     // observations (T + 1, ...), actions (T, ...), rewards (T,), extras {name: (T, ...)}
     pybind11::object add_chunk(pybind11::object observations, pybind11::object actions, pybind11::object rewards,
-                               pybind11::object extras, std::int64_t steps, pybind11::object stream, std::int64_t start,
+                               pybind11::object extras, std::int64_t steps, pybind11::object stream, pybind11::object started,
                                bool terminated, bool truncated, bool cut);
     bool end_episode(pybind11::object stream);
     pybind11::object valid_starts(std::int64_t length) const;

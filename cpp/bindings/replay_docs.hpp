@@ -148,8 +148,7 @@ TypeError
 
 Notes
 -----
-Exactly uniform over starts. O(B (L + log episodes)); the first call with a length, or with one that the last four lengths
-asked for do not include, counts starts once in O(episodes).
+Exactly uniform over starts. O(B (L + log episodes)); the first call with a length, or with one that is not among the last four, counts starts once in O(episodes).
 )";
 
 }  // namespace ringback::bindings::docs

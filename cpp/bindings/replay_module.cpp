@@ -78,7 +78,7 @@ void bind_replay(py::module_& m) {
              py::arg("capacity"), py::arg("observation"), py::arg("action"), py::arg("extras"), py::arg("seed"), py::arg("on_mismatch"))
         .def("_add_chunk",
              [](Replay& self, py::object observations, py::object actions, py::object rewards, py::object extras, std::int64_t steps,
-                py::object stream, std::int64_t start, bool terminated, bool truncated, bool cut) {
+                py::object stream, py::object start, bool terminated, bool truncated, bool cut) {
                  return named("ReplayBuffer.add_episode", [&] {
                      return self.add_chunk(observations, actions, rewards, extras, steps, stream, start, terminated, truncated, cut);
                  });
@@ -88,8 +88,11 @@ void bind_replay(py::module_& m) {
             return named("ReplayBuffer.valid_starts", [&] { return self.valid_starts(read_count(length.ptr(), "length")); });
         })
         .def("_get", [](const Replay& self, py::object ids) { return named("ReplayBuffer.get", [&] { return self.get(ids); }); })
-        .def("_set", [](Replay& self, py::object ids, const std::string& field, py::object values) {
-            named("ReplayBuffer.set", [&] { self.set(ids, field, values); });
+        .def("_set", [](Replay& self, py::object ids, py::object field, py::object values) {
+            named("ReplayBuffer.set", [&] {
+                if (!PyUnicode_Check(field.ptr())) throw TypeMistake("field must be a string, got " + shown(field.ptr()));
+                self.set(ids, field.cast<std::string>(), values);
+            });
         })
         .def("_stats", [](const Replay& self) { return named("ReplayBuffer.stats", [&] { return self.stats(); }); })
         .def("_state_header", [](const Replay& self) { return named("ReplayBuffer.get_state", [&] { return self.state_header(); }); })

@@ -29,8 +29,13 @@ py::object key_object(const StreamKey& key) {
 }
 
 StreamKey key_of(py::handle object) {
-    if (PyUnicode_Check(object.ptr())) return object.cast<std::string>();
-    return read_integer(object.ptr(), "state: a stream");
+    if (!PyUnicode_Check(object.ptr())) return read_integer(object.ptr(), "state: a stream");
+    const char* const text = PyUnicode_AsUTF8(object.ptr());
+    if (text == nullptr) {
+        PyErr_Clear();
+        throw std::invalid_argument("state: a stream must be valid Unicode text, got " + shown(object.ptr()));
+    }
+    return std::string(text, static_cast<std::size_t>(py::len(py::reinterpret_borrow<py::object>(object).attr("encode")())));
 }
 
 py::object item(const py::dict& state, const char* name) {

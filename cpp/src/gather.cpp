@@ -1,7 +1,9 @@
 #include "ringback/gather.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include "ringback/prefetch.hpp"
 
@@ -9,22 +11,37 @@ namespace ringback {
 
 namespace {
 
-constexpr std::size_t kBlock = 16;
-constexpr std::size_t kLargestBlockCopy = 512;
+constexpr std::size_t kBlock = 16;      // bytes copied at once
+constexpr std::size_t kMostBlocks = 16;  // rows longer than that are left to memcpy
+constexpr std::size_t kRun = 16;        // rows whose fields are copied one field after the other, while they are in the cache
+constexpr std::uint64_t kInPool = std::uint64_t{1} << 63;
 
-// How many of `count` rows may be copied in whole blocks: a block copy overruns into the rows behind, which are written
-// later; it must not overrun the output.
+// How many rows ahead of the copying memory is asked for: enough to hide its latency, not more than is in flight at once.
+std::size_t rows_ahead(const Schema& schema, std::size_t small) { return schema.columns().empty() ? small : 2; }
+
+template <std::size_t kBytes>
+void copy_exactly(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t, std::size_t count) noexcept {
+    for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * kBytes, sources[r] + offset, kBytes);
+}
+
+void copy_any(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t bytes, std::size_t count) noexcept {
+    for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * bytes, sources[r] + offset, bytes);
+}
+
+template <std::size_t kBlocks>
+void copy_blocks(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t bytes,
+                 std::size_t count) noexcept {
+    for (std::size_t r = 0; r < count; ++r, target += bytes) {
+        const std::byte* const source = sources[r] + offset;
+        for (std::size_t b = 0; b < kBlocks; ++b) std::memcpy(target + b * kBlock, source + b * kBlock, kBlock);
+    }
+}
+
+// How many of `count` rows may be copied in whole blocks without overrunning the output.
 std::size_t rows_in_blocks(std::size_t count, std::size_t bytes) noexcept {
     const std::size_t total = count * bytes, copied = (bytes + kBlock - 1) / kBlock * kBlock;
-    return bytes > kLargestBlockCopy || copied > total ? 0 : (total - copied) / bytes + 1;
+    return copied > total ? 0 : (total - copied) / bytes + 1;
 }
-
-inline void copy_blocks(std::byte* target, const std::byte* source, std::size_t blocks) noexcept {
-    for (std::size_t b = 0; b < blocks; ++b) std::memcpy(target + b * kBlock, source + b * kBlock, kBlock);
-}
-
-// How many rows ahead of the copying memory is asked for.
-std::size_t rows_ahead(const Schema& schema, std::size_t small) { return schema.columns().empty() ? small : 2; }
 
 // Whether the next row of the lane lies right behind this one, in the same page.
 bool next_is_adjacent(const StepStore& store, std::uint32_t row) noexcept {
@@ -35,10 +52,16 @@ std::uint32_t next_row(const StepStore& store, std::uint32_t row, std::uint32_t 
     return next_is_adjacent(store, row) ? row + 1 : store.row_of(store.episode(slot), t + 1);
 }
 
-float reward_at(const StepStore& store, std::uint32_t row) noexcept {
-    float reward;
-    std::memcpy(&reward, store.field(row, store.schema().reward_index()), sizeof reward);
-    return reward;
+float float_at(const std::byte* place) noexcept {
+    float value;
+    std::memcpy(&value, place, sizeof value);
+    return value;
+}
+
+void prefetch_columns(const StepStore& store, std::uint32_t row) noexcept {
+    constexpr std::size_t kBeginning = 512;  // hardware goes on from there
+    for (std::size_t c = 0; c < store.schema().columns().size(); ++c)
+        prefetch_span(store.column(static_cast<std::int32_t>(c), row), kBeginning);
 }
 
 }  // namespace
@@ -52,6 +75,22 @@ void window_rows(const StepStore& store, const Episode& episode, std::int64_t t,
     }
 }
 
+Gather::Copier Gather::copier_for(std::size_t bytes) noexcept {
+    static constexpr auto kCopiers = []<std::size_t... kBlocks>(std::index_sequence<kBlocks...>) {
+        return std::array<Copier, sizeof...(kBlocks)>{&copy_blocks<kBlocks + 1>...};
+    }(std::make_index_sequence<kMostBlocks>());
+    switch (bytes) {
+        case 1:
+            return &copy_exactly<1>;
+        case 4:
+            return &copy_exactly<4>;
+        case 8:
+            return &copy_exactly<8>;
+        default:
+            return bytes > kMostBlocks * kBlock ? &copy_any : kCopiers[(bytes - 1) / kBlock];
+    }
+}
+
 void Gather::plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan) {
     plan.small.clear();
     plan.columns.clear();
@@ -60,111 +99,150 @@ void Gather::plan(const Schema& schema, std::span<const FieldOut> fields, std::s
         if (place.in_column())
             plan.columns.push_back({place.column, place.bytes, out.data});
         else
-            plan.small.push_back({place.offset, place.bytes, (place.bytes + kBlock - 1) / kBlock,
-                                  rows_in_blocks(count, place.bytes), out.data});
+            plan.small.push_back({place.offset, place.bytes, rows_in_blocks(count, place.bytes), copier_for(place.bytes), out.data});
     }
 }
 
-void Gather::copy_small(const Plan& plan, const std::byte* record, std::size_t i) noexcept {
+void Gather::copy_small(const Plan& plan, const std::byte* const* records, std::size_t begin, std::size_t end) noexcept {
     for (const SmallCopy& copy : plan.small) {
-        if (i < copy.block_rows)
-            copy_blocks(copy.data + i * copy.bytes, record + copy.offset, copy.blocks);
-        else
-            std::memcpy(copy.data + i * copy.bytes, record + copy.offset, copy.bytes);
+        const std::size_t safe_end = std::clamp(copy.safe_rows, begin, end);
+        copy.copier(copy.data + begin * copy.bytes, records + begin, copy.offset, copy.bytes, safe_end - begin);
+        if (safe_end < end) copy_any(copy.data + safe_end * copy.bytes, records + safe_end, copy.offset, copy.bytes, end - safe_end);
     }
 }
 
-void Gather::copy_row(const StepStore& store, std::uint32_t row, std::size_t i) const noexcept {
-    copy_small(own_, store.record(row), i);
+void Gather::copy_columns(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t begin,
+                          std::size_t end) const noexcept {
     for (const ColumnCopy& copy : own_.columns)
-        std::memcpy(copy.data + i * copy.bytes, store.column(copy.column, row), copy.bytes);
+        for (std::size_t i = begin; i < end; ++i)
+            std::memcpy(copy.data + i * copy.bytes, store.column(copy.column, rows[i]), copy.bytes);
 }
 
-void Gather::copy_successor(const StepStore& store, std::size_t i) const noexcept {
-    const Successor& from = successors_[i];
-    copy_small(next_, from.record, i);
+void Gather::copy_successor_columns(const StepStore& store, std::size_t begin, std::size_t end) const noexcept {
     for (const ColumnCopy& copy : next_.columns)
-        std::memcpy(copy.data + i * copy.bytes,
-                    from.in_pool ? store.entry_column(copy.column, from.index) : store.column(copy.column, from.index), copy.bytes);
+        for (std::size_t i = begin; i < end; ++i) {
+            const SuccessorIndex from = successor_index_[i];
+            const auto index = static_cast<std::uint32_t>(from);
+            std::memcpy(copy.data + i * copy.bytes,
+                        (from & kInPool) != 0 ? store.entry_column(copy.column, index) : store.column(copy.column, index), copy.bytes);
+        }
+}
+
+// Finds the last summed step of the start in `row`, sums on the way, and finds where its successor lies.
+template <bool kReduce>
+void Gather::resolve(const StepStore& store, std::uint32_t row, std::size_t i, NStep n_step) noexcept {
+    const Schema& schema = store.schema();
+    const std::byte* record = store.record(row);
+    records_[i] = record;
+    StepHeader step = store.header(row);
+    if constexpr (kReduce) {
+        const std::size_t reward = schema.place(schema.reward_index()).offset;
+        Reduced sum{float_at(record + reward), n_step.gamma, 1};
+        sum.steps = resolve_window(store.episode(step.episode).extent(), step.t, step.t + n_step.n).count;
+        for (std::int64_t k = 1; k < sum.steps; ++k) {
+            row = next_row(store, row, step.episode, step.t + k - 1);
+            sum.reward += sum.discount * static_cast<double>(float_at(store.record(row) + reward));
+            sum.discount *= n_step.gamma;
+        }
+        reduced_[i] = sum;
+        record = store.record(row);
+        step = store.header(row);
+    }
+    last_records_[i] = record;
+    if (step.link == 0) {
+        const std::uint32_t next = next_row(store, row, step.episode, step.t);
+        successors_[i] = store.record(next);
+        successor_index_[i] = next;
+        if (next_is_adjacent(store, row)) return;
+    } else {
+        successors_[i] = store.entry_record(step.link - 1);
+        successor_index_[i] = kInPool | (step.link - 1);
+    }
+    prefetch_span(successors_[i], schema.observation_bytes());
+}
+
+template <bool kReduce>
+void Gather::gather_transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step, const TransitionOut& out) {
+    const Schema& schema = store.schema();
+    const std::size_t count = rows.size();
+    const std::size_t ahead = rows_ahead(schema, 16), halfway = ahead / 2;
+    const std::size_t span = schema.record_bytes() * static_cast<std::size_t>(std::min<std::int64_t>(n_step.n, 8)) +
+                             schema.observation_bytes();
+    const std::size_t run = schema.columns().empty() ? kRun : 1;
+    const auto fetch = [&](std::size_t i) {
+        prefetch_span(store.record(rows[i]), span, 16);
+        prefetch_columns(store, rows[i]);
+    };
+    for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
+    for (std::size_t i = 0; i < std::min(halfway, count); ++i) resolve<kReduce>(store, rows[i], i, n_step);
+
+    const std::size_t reward = schema.place(schema.reward_index()).offset, flags_at = schema.flags_offset();
+    const std::size_t number = schema.header_offset();
+    for (std::size_t begin = 0; begin < count; begin += run) {
+        const std::size_t end = std::min(begin + run, count);
+        for (std::size_t i = begin; i < end; ++i) {
+            if (i + ahead < count) fetch(i + ahead);
+            if (i + halfway < count) resolve<kReduce>(store, rows[i + halfway], i + halfway, n_step);
+        }
+        for (std::size_t i = begin; i < end; ++i) {
+            const auto flags = static_cast<std::uint8_t>(last_records_[i][flags_at]);
+            const std::uint8_t terminated = flags & kTerminated;
+            out.terminated[i] = terminated;
+            out.truncated[i] = static_cast<std::uint8_t>(flags >> 1);
+            out.done[i] = static_cast<float>(terminated);
+            std::memcpy(&out.ids[i], records_[i] + number, sizeof(std::int64_t));
+            out.reward[i] = kReduce ? static_cast<float>(reduced_[i].reward) : float_at(records_[i] + reward);
+            if (out.discount != nullptr)
+                out.discount[i] = static_cast<float>(kReduce ? reduced_[i].discount : n_step.gamma) * static_cast<float>(1 - terminated);
+            if (out.steps != nullptr) out.steps[i] = kReduce ? reduced_[i].steps : 1;
+        }
+        copy_small(own_, records_.data(), begin, end);
+        copy_small(next_, successors_.data(), begin, end);
+        copy_columns(store, rows, begin, end);
+        copy_successor_columns(store, begin, end);
+    }
 }
 
 void Gather::transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step, const TransitionOut& out) {
-    const Schema& schema = store.schema();
     const std::size_t count = rows.size();
-    const std::size_t ahead = rows_ahead(schema, 32), halfway = ahead / 2;
-    n_step.n = std::min(n_step.n, store.capacity());
-    const std::size_t span = schema.record_bytes() * static_cast<std::size_t>(std::min<std::int64_t>(n_step.n, 16)) +
-                             schema.observation_bytes();
-    plan(schema, out.fields, count, own_);
-    plan(schema, out.next_observation, count, next_);
+    plan(store.schema(), out.fields, count, own_);
+    plan(store.schema(), out.next_observation, count, next_);
+    records_.resize(count);
+    last_records_.resize(count);
     successors_.resize(count);
-    reduced_.resize(count);
-
-    const auto fetch = [&](std::size_t i) {
-        prefetch_span(store.record(rows[i]), span, 16);
-        for (std::size_t c = 0; c < schema.columns().size(); ++c) prefetch_span(store.column(static_cast<std::int32_t>(c), rows[i]), 512);
-    };
-    const auto resolve = [&](std::size_t i) {
-        std::uint32_t row = rows[i];
-        StepHeader step = store.header(row);
-        Reduced sum{row, 1, reward_at(store, row), n_step.gamma};
-        if (n_step.n > 1) {
-            sum.steps = resolve_window(store.episode(step.episode).extent(), step.t, step.t + n_step.n).count;
-            for (std::int64_t k = 1; k < sum.steps; ++k) {
-                row = next_row(store, row, step.episode, step.t + k - 1);
-                sum.reward += sum.discount * static_cast<double>(reward_at(store, row));
-                sum.discount *= n_step.gamma;
-            }
-            sum.last_row = row;
-            step = store.header(row);
-        }
-        reduced_[i] = sum;
-        if (step.link != 0) {
-            successors_[i] = {store.entry_record(step.link - 1), step.link - 1, true};
-            prefetch_span(successors_[i].record, schema.observation_bytes());
-        } else {
-            const std::uint32_t next = next_row(store, row, step.episode, step.t);
-            successors_[i] = {store.record(next), next, false};
-            if (!next_is_adjacent(store, row)) prefetch_span(successors_[i].record, schema.observation_bytes());
-        }
-    };
-
-    for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
-    for (std::size_t i = 0; i < std::min(halfway, count); ++i) resolve(i);
-    for (std::size_t i = 0; i < count; ++i) {
-        if (i + ahead < count) fetch(i + ahead);
-        if (i + halfway < count) resolve(i + halfway);
-        copy_row(store, rows[i], i);
-        copy_successor(store, i);
-        const Reduced& sum = reduced_[i];
-        const std::uint8_t flags = store.flags(sum.last_row);
-        const bool terminated = (flags & kTerminated) != 0;
-        out.reward[i] = static_cast<float>(sum.reward);
-        out.done[i] = terminated ? 1.0F : 0.0F;
-        out.terminated[i] = terminated;
-        out.truncated[i] = (flags & kTruncated) != 0;
-        if (out.discount != nullptr) out.discount[i] = terminated ? 0.0F : static_cast<float>(sum.discount);
-        if (out.steps != nullptr) out.steps[i] = sum.steps;
-        out.ids[i] = store.header(rows[i]).number;
+    successor_index_.resize(count);
+    n_step.n = std::min(n_step.n, store.capacity());
+    if (n_step.n > 1) {
+        reduced_.resize(count);
+        gather_transitions<true>(store, rows, n_step, out);
+    } else {
+        gather_transitions<false>(store, rows, n_step, out);
     }
 }
 
 void Gather::sequences(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t length, const SequenceOut& out) {
     const Schema& schema = store.schema();
     const std::size_t count = rows.size();
-    const std::size_t ahead = rows_ahead(schema, 48);
+    const std::size_t ahead = rows_ahead(schema, 48), run = schema.columns().empty() ? kRun : 1;
     plan(schema, out.fields, count, own_);
+    records_.resize(count);
 
     const auto fetch = [&](std::size_t i) {
-        prefetch_span(store.record(rows[i]), schema.record_bytes(), 16);
-        for (std::size_t c = 0; c < schema.columns().size(); ++c) prefetch_span(store.column(static_cast<std::int32_t>(c), rows[i]), 512);
+        records_[i] = store.record(rows[i]);
+        prefetch_span(records_[i], schema.record_bytes(), 16);
+        prefetch_columns(store, rows[i]);
     };
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
-    for (std::size_t i = 0; i < count; ++i) {
-        if (i + ahead < count) fetch(i + ahead);
-        copy_row(store, rows[i], i);
-        out.reward[i] = reward_at(store, rows[i]);
-        out.ids[i] = store.header(rows[i]).number;
+    const std::size_t reward = schema.place(schema.reward_index()).offset, number = schema.header_offset();
+    for (std::size_t begin = 0; begin < count; begin += run) {
+        const std::size_t end = std::min(begin + run, count);
+        for (std::size_t i = begin; i < end; ++i) {
+            if (i + ahead < count) fetch(i + ahead);
+            out.reward[i] = float_at(records_[i] + reward);
+            std::memcpy(&out.ids[i], records_[i] + number, sizeof(std::int64_t));
+        }
+        copy_small(own_, records_.data(), begin, end);
+        copy_columns(store, rows, begin, end);
     }
 
     // A window lies inside one episode: only its first row can begin it, only its last row can end it.

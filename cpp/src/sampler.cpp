@@ -6,7 +6,6 @@
 #include <stdexcept>
 
 #include "ringback/check.hpp"
-#include "ringback/prefetch.hpp"
 
 namespace ringback {
 
@@ -30,16 +29,18 @@ void Sampler::draw_different(Rng& rng, std::int64_t bound, std::span<std::int64_
         return;
     }
     // Few of many: draw again what was drawn before.
-    const int bits = static_cast<int>(std::bit_width(out.size())) + 2;
-    const std::size_t size = std::size_t{1} << bits;
-    seen_.assign(size, 0);
+    RB_ASSUME(bound < std::int64_t{1} << 32);
+    const int bits = static_cast<int>(std::bit_width(out.size())) + 1;
+    const std::size_t mask = (std::size_t{1} << bits) - 1;
+    seen_.assign(mask + 1, 0);
     for (auto& number : out) {
         for (;;) {
             const std::uint64_t value = rng.below(static_cast<std::uint64_t>(bound));
+            const auto mark = static_cast<std::uint32_t>(value + 1);
             std::size_t place = static_cast<std::size_t>(value * 0x9e3779b97f4a7c15ULL >> (64 - bits));
-            while (seen_[place] != 0 && seen_[place] != value + 1) place = (place + 1) & (size - 1);
-            if (seen_[place] != 0) continue;
-            seen_[place] = value + 1;
+            while (seen_[place] != 0 && seen_[place] != mark) place = (place + 1) & mask;
+            if (seen_[place] == mark) continue;
+            seen_[place] = mark;
             number = static_cast<std::int64_t>(value);
             break;
         }
@@ -61,7 +62,7 @@ void Sampler::draw_steps(Rng& rng, const StepStore& store, bool replace, std::sp
     const auto count = static_cast<std::int64_t>(offsets.size());
     if (store.live() == 0 || (!replace && count > store.live())) refuse_steps(count, store.live());
     draw(rng, store.live(), replace, offsets);
-    for (const std::int64_t offset : offsets) prefetch(store.slot_at_offset(offset));
+    for (const std::int64_t offset : offsets) store.prefetch_row_at_offset(offset);
 }
 
 void Sampler::draw_windows(Rng& rng, const StepStore& store, const WindowIndex& index, bool replace,

@@ -4,8 +4,6 @@
 #include <stdexcept>
 #include <unordered_set>
 
-#include "ringback/step_store.hpp"
-
 namespace ringback {
 
 std::size_t size_of(DType dtype) noexcept {
@@ -45,9 +43,9 @@ std::size_t record_stride(std::size_t bytes) {
 std::size_t bytes_of(const Field& field) {
     std::size_t bytes = size_of(field.dtype);
     for (const std::int64_t n : field.shape) {
-        if (n < 1) throw std::invalid_argument("Schema: every dimension of " + field.name + " must be >= 1, got " + std::to_string(n));
+        if (n < 1) throw std::invalid_argument("every dimension of " + field.name + " must be >= 1, got " + std::to_string(n));
         if (static_cast<std::uint64_t>(n) > (std::size_t{1} << 40) / bytes)
-            throw std::invalid_argument("Schema: a row of " + field.name + " must be at most 1 TiB");
+            throw std::invalid_argument("a row of " + field.name + " must be at most 1 TiB");
         bytes *= static_cast<std::size_t>(n);
     }
     return bytes;
@@ -57,7 +55,7 @@ std::size_t bytes_of(const Field& field) {
 
 Schema::Schema(std::vector<Field> observation, std::vector<Field> action, std::vector<Field> extras)
     : observation_count_(observation.size()), action_count_(action.size()) {
-    if (observation.empty()) throw std::invalid_argument("Schema: the observation must have at least one leaf, got none");
+    if (observation.empty()) throw std::invalid_argument("the observation must have at least one leaf, got none");
     for (auto* group : {&observation, &action}) fields_.insert(fields_.end(), group->begin(), group->end());
     fields_.push_back({"reward", DType::f32, {}, 0});
     fields_.insert(fields_.end(), extras.begin(), extras.end());
@@ -66,7 +64,7 @@ Schema::Schema(std::vector<Field> observation, std::vector<Field> action, std::v
     places_.resize(fields_.size());
     for (std::size_t i = 0; i < fields_.size(); ++i) {
         if (!names.insert(fields_[i].name).second)
-            throw std::invalid_argument("Schema: field names must differ, got " + fields_[i].name + " twice");
+            throw std::invalid_argument("field names must differ, got " + fields_[i].name + " twice");
         fields_[i].bytes = places_[i].bytes = bytes_of(fields_[i]);
         if (fields_[i].bytes >= kColumnBytes) {
             places_[i].column = static_cast<std::int32_t>(columns_.size());

@@ -13,6 +13,8 @@ namespace ringback {
 
 namespace {
 
+// Indices of steps stay well below what the window resolver takes for infinite.
+constexpr std::int64_t kMaxTime = std::int64_t{1} << 59;
 constexpr std::int64_t kMaxCapacity = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxPageRows = 64, kMaxPageBytes = 16384, kMinPages = 64;
 
@@ -140,6 +142,8 @@ void StepStore::write(const StepRows& rows, std::span<const StreamKey> streams, 
 
 void StepStore::write_chunk(const StepRows& rows, const StreamKey& stream, std::int64_t start, bool cut, bool terminated,
                             bool truncated, std::span<std::int64_t> ids) {
+    if (start < 0 || start > kMaxTime)
+        throw std::invalid_argument("a chunk must start at t in [0, 2**59], got t = " + std::to_string(start));
     StreamTable::Node* node = streams_.find(stream);
     std::int64_t expected = 0;
     if (node != nullptr) {
@@ -166,6 +170,10 @@ void StepStore::write_chunk(const StepRows& rows, const StreamKey& stream, std::
         node = nullptr;
     }
     if (rows.count == 0) {
+        if (gap && !(terminated || truncated)) {  // where the next chunk is to start
+            streams_.sleep(streams_.open(stream, kNoEpisode), start);
+            streams_.forget_surplus();
+        }
         if (node == nullptr || !(terminated || truncated)) return;
         const auto flags = static_cast<std::uint8_t>((terminated ? kTerminated : 0) | (truncated ? kTruncated : 0));
         if (node->second.state == StreamTable::State::open)
@@ -232,6 +240,7 @@ void StepStore::check_matches(const StepRows& rows, std::span<const StreamKey> s
 
 std::int64_t StepStore::write_one(const StepRows& rows, std::size_t i, StreamTable::Node* stream, const StreamKey& key,
                                   bool terminated, bool truncated) {
+    RB_ASSUME(stream == nullptr || stream->second.state != StreamTable::State::finished);
     const Match match = compare(stream, rows, i);
     if (match == Match::differs && mismatch_ == Mismatch::split) {
         // The key lives on: a named stream's chunks count on, a numbered one begins anew.
@@ -280,9 +289,21 @@ std::int64_t StepStore::write_one(const StepRows& rows, std::size_t i, StreamTab
     row_of_[static_cast<std::size_t>(next_slot_)] = row;
     if (++next_slot_ == capacity_) next_slot_ = 0;
     if (!windows_.empty()) count_windows(slot);
+    prefetch_next_write(row);
     if (terminated || truncated)
         finish_episode(slot, static_cast<std::uint8_t>((terminated ? kTerminated : 0) | (truncated ? kTruncated : 0)));
     return written_++;
+}
+
+// What this lane's next step will touch, and the rows that go soon: they are cold, and there is time until then.
+void StepStore::prefetch_next_write(std::uint32_t row) const noexcept {
+    constexpr std::int64_t kAhead = 24;
+    const std::byte* const next = record(row) + schema_.record_bytes();
+    for (std::size_t byte = 0; byte < std::min<std::size_t>(schema_.record_bytes(), 256); byte += 64) prefetch_to_write(next + byte);
+    if (written_ < capacity_ || capacity_ <= kAhead) return;
+    const std::int64_t slot = oldest_slot_ + kAhead;
+    const std::uint32_t going = row_of_[static_cast<std::size_t>(slot < capacity_ ? slot : slot - capacity_)];
+    prefetch(record(going) + schema_.header_offset());
 }
 
 std::uint32_t StepStore::put_row(Episode& episode) {
@@ -417,7 +438,6 @@ std::size_t StepStore::bytes() const noexcept {
     bytes += row_of_.size() * sizeof(std::uint32_t) + page_live_.size() + free_entries_.capacity() * sizeof(std::uint32_t);
     bytes += episodes_.size() * sizeof(Episode) + free_episodes_.capacity() * sizeof(std::uint32_t);
     for (const Lane& lane : lanes_) bytes += sizeof(Lane) + lane.ring.size() * sizeof(std::uint32_t);
-    for (const auto& window : windows_) bytes += window->starts.size() * sizeof(std::int64_t) * 8 / 7;
     return bytes + streams_.size() * sizeof(StreamTable::Node);
 }
 
@@ -553,7 +573,7 @@ void StepStore::restore(const State& state) {
     std::int64_t steps = 0;
     for (const EpisodeState& e : state.episodes) {
         see(e.slot);
-        require(e.first >= 0 && e.first < e.end && e.end < kMaxCount && e.end - e.first <= capacity_, "an episode has no steps");
+        require(e.first >= 0 && e.first < e.end && e.end < 2 * kMaxTime && e.end - e.first <= capacity_, "an episode has no steps");
         require(e.birth >= 0 && e.birth < state.births, "an episode's birth is out of range");
         require(!e.open || e.has_stream, "an open episode has no stream");
         require(!e.has_stream || e.open || std::holds_alternative<std::string>(e.stream), "a closed episode has a numbered stream");
@@ -574,14 +594,14 @@ void StepStore::restore(const State& state) {
     for (const std::uint32_t slot : state.free_episodes) see(slot);
     for (const DormantState& d : state.dormant) {
         require(streams_.find(d.stream) == nullptr, "two episodes have one stream");
-        require(d.next_t >= 0 && d.next_t < kMaxCount, "a dormant stream's step is out of range");
+        require(d.next_t >= 0 && d.next_t < 2 * kMaxTime, "a dormant stream's step is out of range");
         streams_.sleep(streams_.open(d.stream, kNoEpisode), d.next_t);
     }
     streams_.forget_surplus();
     free_episodes_ = state.free_episodes;
     births_ = state.births;
     kept_ = state.kept;
-    written_ = state.written - steps;
+    written_ = first_number_ = state.written - steps;
     next_slot_ = oldest_slot_ = written_ % capacity_;
     restored_written_ = state.written;
 }

@@ -102,10 +102,16 @@ TEST_SUITE("random programs against a list of episodes (I1-I7)") {
     TEST_CASE("pages of every size") {
         std::set<std::int64_t> sizes;
         for (const std::int64_t capacity : {63, 128, 300, 600, 1111, 2222, 4200})
-            for (const bool wide : {false, true}) {
+            for (const std::size_t streams : {7, 1}) {
                 CAPTURE(capacity);
-                CAPTURE(wide);
-                ProgramShape shape{wide ? wide_record() : vectors(), capacity, Mismatch::keep, 7, 30, 90};
+                CAPTURE(streams);
+                ProgramShape shape{streams == 1 || capacity % 2 == 0 ? vectors() : wide_record(),
+                                   capacity,
+                                   Mismatch::keep,
+                                   streams,
+                                   30,
+                                   90};
+                shape.one_writer = streams == 1;
                 Program program(shape, static_cast<std::uint64_t>(capacity));
                 sizes.insert(program.store().rows_per_page());
                 for (int call = 0; call < 300; ++call) {
@@ -114,6 +120,9 @@ TEST_SUITE("random programs against a list of episodes (I1-I7)") {
                     if (call % 60 == 59) {
                         for (const auto& store : program.stores()) REQUIRE(difference(*store, program.naive()) == "");
                         REQUIRE(program.store().valid_starts(20) == program.naive().valid_starts(20));
+                        for (const auto& store : program.stores())
+                            for (std::int64_t offset = 0; offset < store->live(); ++offset)
+                                REQUIRE(store->header(store->row_at_offset(offset)).number == store->oldest() + offset);
                     }
                     if (call == 150) REQUIRE(program.fork() == "");
                 }
@@ -286,6 +295,32 @@ TEST_SUITE("chunks") {
         CHECK(store.episode_count() == 2);
         CHECK(store.valid_starts(2) == std::vector<std::int64_t>{0, 2});
         CHECK(write_chunk(store, name("a"), run_of_steps(store.schema(), 9, 1), 9).refused == "");
+        CHECK(store.valid_starts(3) == std::vector<std::int64_t>{2});
+    }
+
+    TEST_CASE("a chunk without steps after a gap says where the next one is to start") {
+        StepStore store(vectors(), 100, Mismatch::keep);
+        write_chunk(store, name("a"), run_of_steps(store.schema(), 0, 2), 0);
+        CHECK(write_chunk(store, name("a"), {}, 7, true).refused == "");
+        CHECK(store.flags(store.row_of_number(1)) == kTruncated);
+        CHECK(store.episode_count() == 1);
+        CHECK(write_chunk(store, name("a"), run_of_steps(store.schema(), 7, 2), 7).refused == "");
+        CHECK(header_of(store, 2).t == 7);
+    }
+
+    TEST_CASE("a chunk that starts before 0 or beyond any time is refused and changes nothing (I6)") {
+        StepStore store(vectors(), 100, Mismatch::keep);
+        write_chunk(store, name("a"), run_of_steps(store.schema(), 0, 2), 0);
+        const Saved before = save(store);
+        for (const std::int64_t start : {std::int64_t{-1}, std::numeric_limits<std::int64_t>::min(),
+                                         (std::int64_t{1} << 59) + 1, std::numeric_limits<std::int64_t>::max()})
+            for (const char* key : {"a", "new"}) {
+                CHECK(write_chunk(store, name(key), run_of_steps(store.schema(), 7, 2), start, true)
+                          .refused.find(", got t = " + std::to_string(start)) != std::string::npos);
+                CHECK(same_content(save(store), before));
+            }
+        // The latest start that is taken: its windows are found like any others.
+        write_chunk(store, name("a"), run_of_steps(store.schema(), 7, 3), std::int64_t{1} << 59, true);
         CHECK(store.valid_starts(3) == std::vector<std::int64_t>{2});
     }
 

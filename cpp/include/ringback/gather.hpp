@@ -59,8 +59,14 @@ class Gather {
     void sequences(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t length, const SequenceOut& out);
 
   private:
+    // Copies `count` rows of `bytes` from sources[r] + offset to consecutive rows at target. Some kinds copy in blocks and
+    // overrun the row by less than one, into rows that are written later.
+    using Copier = void (*)(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t bytes,
+                            std::size_t count) noexcept;
     struct SmallCopy {  // one small field, out of records
-        std::size_t offset, bytes, blocks, block_rows;
+        std::size_t offset, bytes;
+        std::size_t safe_rows;  // of these the copier may overrun; the rest is copied exactly
+        Copier copier;
         std::byte* data;
     };
     struct ColumnCopy {  // one large field, out of a column
@@ -72,24 +78,26 @@ class Gather {
         std::vector<SmallCopy> small;
         std::vector<ColumnCopy> columns;
     };
-    struct Successor {  // of one start
-        const std::byte* record;  // the record, or the side-pool entry, that begins with its small leaves
-        std::uint32_t index;      // its row or entry number, for columns
-        bool in_pool;
-    };
     struct Reduced {  // what n steps from one start come to
-        std::uint32_t last_row;
-        std::int64_t steps;
         double reward, discount;
+        std::int64_t steps;
     };
+    // Where the successor of a start lies for columns: its row, or its side-pool entry + 1 with the highest bit set.
+    using SuccessorIndex = std::uint64_t;
 
+    static Copier copier_for(std::size_t bytes) noexcept;
     static void plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan);
-    static void copy_small(const Plan& plan, const std::byte* record, std::size_t i) noexcept;
-    void copy_row(const StepStore& store, std::uint32_t row, std::size_t i) const noexcept;
-    void copy_successor(const StepStore& store, std::size_t i) const noexcept;
+    static void copy_small(const Plan& plan, const std::byte* const* records, std::size_t begin, std::size_t end) noexcept;
+    void copy_columns(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t begin, std::size_t end) const noexcept;
+    void copy_successor_columns(const StepStore& store, std::size_t begin, std::size_t end) const noexcept;
+    template <bool kReduce>
+    void resolve(const StepStore& store, std::uint32_t row, std::size_t i, NStep n_step) noexcept;
+    template <bool kReduce>
+    void gather_transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step, const TransitionOut& out);
 
     Plan own_, next_;
-    std::vector<Successor> successors_;
+    std::vector<const std::byte*> records_, last_records_, successors_;  // by start; last: of the last summed step
+    std::vector<SuccessorIndex> successor_index_;
     std::vector<Reduced> reduced_;
 };
 

@@ -6,7 +6,19 @@ namespace ringback {
 
 inline void prefetch(const void* address) noexcept {
 #if defined(__GNUC__) || defined(__clang__)
+    // Without the empty statement GCC takes a function that does nothing but prefetch for pure, and drops calls of it.
+    __asm__ volatile("" : : "r"(address));
     __builtin_prefetch(address, 0, 3);
+#else
+    static_cast<void>(address);
+#endif
+}
+
+// The same for memory that is to be written.
+inline void prefetch_to_write(const void* address) noexcept {
+#if defined(__GNUC__) || defined(__clang__)
+    __asm__ volatile("" : : "r"(address));
+    __builtin_prefetch(address, 1, 3);
 #else
     static_cast<void>(address);
 #endif

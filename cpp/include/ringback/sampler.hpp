@@ -23,7 +23,7 @@ struct WindowStart {
 // Threads: one sampler a thread. Errors: std::invalid_argument when more is asked for than there is, with both numbers.
 class Sampler {
   public:
-    // out[i] in [0, bound). Without replacement all differ; then out.size() <= bound must hold. O(out.size()).
+    // out[i] in [0, bound), bound < 2^32. Without replacement all differ; then out.size() <= bound must hold. O(out.size()).
     void draw(Rng& rng, std::int64_t bound, bool replace, std::span<std::int64_t> out);
 
     // Offsets (0 is the oldest step) of live steps, and prefetches where their rows are looked up.
@@ -39,7 +39,7 @@ class Sampler {
   private:
     void draw_different(Rng& rng, std::int64_t bound, std::span<std::int64_t> out);
 
-    std::vector<std::uint64_t> seen_;  // open addressing; value + 1, 0 is empty
+    std::vector<std::uint32_t> seen_;  // open addressing; value + 1, 0 is empty
     std::vector<std::int64_t> shuffled_, drawn_;
 };
 

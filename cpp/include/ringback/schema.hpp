@@ -20,6 +20,15 @@ struct Field {
     std::size_t bytes = 0;  // of one row; set by Schema
 };
 
+// What a record holds beside its fields.
+struct StepHeader {
+    std::int64_t number;    // counts all steps ever written: the step's handle
+    std::int64_t t;         // index in its episode
+    std::uint32_t episode;  // slot in the episode table
+    std::uint32_t link;     // where its successor observation is: 0 the next row of its episode, else side-pool entry + 1
+};
+static_assert(sizeof(StepHeader) == 24);
+
 // Where a field lies. In the record at `offset`, or, when it is large, in column number `column`.
 struct Place {
     std::size_t bytes = 0;

@@ -11,19 +11,11 @@
 #include "ringback/count_tree.hpp"
 #include "ringback/lookback.hpp"
 #include "ringback/memory.hpp"
+#include "ringback/prefetch.hpp"
 #include "ringback/schema.hpp"
 #include "ringback/streams.hpp"
 
 namespace ringback {
-
-// What a record holds beside its fields.
-struct StepHeader {
-    std::int64_t number;    // counts all steps ever written: the step's handle
-    std::int64_t t;         // index in its episode
-    std::uint32_t episode;  // slot in the episode table
-    std::uint32_t link;     // where its successor observation is: 0 the next row of its episode, else side-pool entry + 1
-};
-static_assert(sizeof(StepHeader) == 24);
 
 inline constexpr std::uint8_t kTerminated = 1, kTruncated = 2;
 
@@ -119,25 +111,24 @@ class StepStore {
     std::int64_t kept_successors() const noexcept { return kept_; }         // mismatches ever kept beside the rows
     std::int64_t pages_in_use() const noexcept;
     std::int64_t rows_per_page() const noexcept { return std::int64_t{1} << page_shift_; }
-    std::size_t bytes() const noexcept;  // memory in use by rows, side pool and tables
+    std::size_t bytes() const noexcept;  // in use by rows, side pool and tables; window indexes apart
 
     // The row of the step that is `offset` steps younger than the oldest. 0 <= offset < live().
     std::uint32_t row_at_offset(std::int64_t offset) const noexcept {
-        const std::int64_t slot = oldest_slot_ + offset;
-        return row_of_[static_cast<std::size_t>(slot < capacity_ ? slot : slot - capacity_)];
+        // With one writer at a time since the start, its lane's few page numbers say it as well as the whole age ring.
+        if (lanes_.size() == 1) return row_at(lanes_[0], oldest() + offset - first_number_);
+        return *slot_at_offset(offset);
     }
-    const std::uint32_t* slot_at_offset(std::int64_t offset) const noexcept {
-        const std::int64_t slot = oldest_slot_ + offset;
-        return row_of_.data() + (slot < capacity_ ? slot : slot - capacity_);
+    // Brings nearer what row_at_offset will read.
+    void prefetch_row_at_offset(std::int64_t offset) const noexcept {
+        if (lanes_.size() != 1) prefetch(slot_at_offset(offset));
     }
     bool is_live(std::int64_t number) const noexcept { return number >= oldest() && number < written_; }
     // Throws std::out_of_range: "must be live, in [oldest, written), got number".
     std::uint32_t row_of_number(std::int64_t number) const;
     // The row of step t of the episode; t must be live.
     std::uint32_t row_of(const Episode& episode, std::int64_t t) const noexcept {
-        const std::int64_t position = episode.origin + t;
-        return lanes_[episode.lane].page_at(position >> page_shift_) << page_shift_ |
-               static_cast<std::uint32_t>(position & page_mask_);
+        return row_at(lanes_[episode.lane], episode.origin + t);
     }
 
     const Episode& episode(std::uint32_t slot) const noexcept { return episodes_[slot]; }
@@ -173,7 +164,7 @@ class StepStore {
     // ---- windows -----------------------------------------------------------------------------------------------------
 
     // Counts of the valid starts of windows of `length` steps, kept up to date by every write from prepare_windows on (the
-    // last kWindowIndexes lengths asked for). Null: call prepare_windows(length) first, O(episodes).
+    // last kWindowIndexes lengths prepared). Null: call prepare_windows(length) first, O(episodes).
     const WindowIndex* window_index(std::int64_t length) const noexcept;
     void prepare_windows(std::int64_t length);
 
@@ -240,6 +231,14 @@ class StepStore {
         void push(std::uint32_t page);
     };
 
+    std::uint32_t row_at(const Lane& lane, std::int64_t position) const noexcept {
+        return lane.page_at(position >> page_shift_) << page_shift_ | static_cast<std::uint32_t>(position & page_mask_);
+    }
+    const std::uint32_t* slot_at_offset(std::int64_t offset) const noexcept {
+        const std::int64_t slot = oldest_slot_ + offset;
+        return row_of_.data() + (slot < capacity_ ? slot : slot - capacity_);
+    }
+
     // How a write goes on from the stream's last step.
     enum class Match : std::uint8_t { none, same, equal, differs };  // equal: the same values in other bytes (-0, NaN)
 
@@ -249,6 +248,7 @@ class StepStore {
     void reserve(std::size_t steps);
     std::int64_t write_one(const StepRows& rows, std::size_t i, StreamTable::Node* stream, const StreamKey& key,
                            bool terminated, bool truncated);
+    void prefetch_next_write(std::uint32_t row) const noexcept;
     std::uint32_t put_row(Episode& episode);
     void fill_row(std::uint32_t row, const StepRows& rows, std::size_t i) noexcept;
     void fill_entry(std::uint32_t entry, std::span<const std::byte* const> successors, std::size_t i) noexcept;
@@ -276,6 +276,7 @@ class StepStore {
 
     std::vector<std::uint32_t> row_of_;  // the age ring
     std::int64_t written_ = 0, oldest_slot_ = 0, next_slot_ = 0;
+    std::int64_t first_number_ = 0;  // of the first step written here: not 0 after a restore
 
     Region records_;
     std::vector<Region> columns_;

@@ -108,6 +108,7 @@ class NaiveStore {
         const int flags = (terminated ? 1 : 0) | (truncated ? 2 : 0);
         if (flags != 0 && open_.count(key) != 0) close(open_.at(key), flags);
         if (flags != 0) forget_dormant(key);
+        if (flags == 0 && steps.empty() && start > stands_at) sleep(key, start);
         return ids;
     }
 
@@ -264,8 +265,7 @@ class NaiveStore {
             return;
         }
         open_.erase(*episode.stream);
-        dormant_.emplace_back(*episode.stream, episode.next_t);
-        if (dormant_.size() > capacity_) dormant_.pop_front();
+        sleep(*episode.stream, episode.next_t);
     }
 
     void close(std::int64_t episode, int flags) {
@@ -282,6 +282,11 @@ class NaiveStore {
             finished_[key] = true;
         else
             closed.stream.reset();
+    }
+
+    void sleep(const StreamKey& key, std::int64_t next_t) {
+        dormant_.emplace_back(key, next_t);
+        if (dormant_.size() > capacity_) dormant_.pop_front();
     }
 
     // Closes what the stream has open, and the two know each other no more.

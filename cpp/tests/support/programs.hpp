@@ -129,6 +129,7 @@ struct ProgramShape {
     std::size_t streams = 1;        // numbered ones, and as many names at a time
     std::uint64_t odds_of_end = 8;  // an episode ends once in so many steps
     std::size_t longest_chunk = 6;
+    bool one_writer = false;  // one episode at a time, in chunks
 };
 
 inline constexpr Mismatch kPolicies[] = {Mismatch::keep, Mismatch::split, Mismatch::raise};
@@ -161,6 +162,7 @@ class Program {
     // One call. "" or what went wrong.
     std::string step() {
         const std::uint64_t choice = rng_.below(100);
+        if (shape_.one_writer && choice < 80) return write_chunk();
         if (choice < 55) return write(1 + (rng_.below(2) == 0 ? 0 : rng_.below(shape_.streams)));
         if (choice < 80) return write_chunk();
         if (choice < 88) return end_episode();
@@ -226,7 +228,7 @@ class Program {
         for (auto& store : stores_) {
             const bool small = store->live() <= 64;
             const Saved before = refused && small ? save(*store) : Saved{};
-            std::vector<std::int64_t> got(want.size() + 64, -1);
+            std::vector<std::int64_t> got(shape_.streams + shape_.longest_chunk, -1);
             try {
                 on_store(*store, got);
                 if (refused) return what + " was not refused";
@@ -261,7 +263,7 @@ class Program {
 
     std::string write_chunk() {
         StreamKey& key = names_[rng_.below(names_.size())];
-        if (rng_.below(16) == 0) key = new_name();
+        if (!shape_.one_writer && rng_.below(16) == 0) key = new_name();
         const std::int64_t stands_at = naive_.next_t(key);
         std::int64_t start = stands_at;
         if (rng_.below(8) == 0) start += static_cast<std::int64_t>(rng_.below(4)) - 1;

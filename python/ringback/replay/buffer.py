@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ringback import _core
+from ringback.episodes.structure import batch
 from ringback.replay.spaces import Cast, as_space, spec_of_extras, spec_of_space
 
 if TYPE_CHECKING:
@@ -36,8 +38,8 @@ class ReplayBuffer(_core.Replay):
     extras : mapping, optional
         Named columns that come with every step: a shape (float32), a pair ``(shape, dtype)``, or a space.
     cast : mapping of str to dtype, optional
-        Dtypes to store instead of the spaces' own, such as ``{"observation": "float32"}``; a leaf goes by its path, such
-        as ``"observation/camera"``.
+        Dtypes to store instead of the spaces' own, such as ``{"observation": "float32"}``; a leaf goes by its path,
+        such as ``"observation/camera"``.
     on_mismatch : {"keep", "split", "raise"}
         What to do when an observation differs from the successor given one step earlier (NaN equals NaN). ``"keep"``
         stores both, so that every read is exact; ``"split"`` takes it for an unmarked reset and closes the episode as
@@ -54,12 +56,12 @@ class ReplayBuffer(_core.Replay):
 
     Notes
     -----
-    A successor observation is stored once, as the next step's observation, and beside the rows where there is no next step:
-    at both kinds of end, at the newest step, and where the given data differ. Each stream's steps lie in pages of
+    A successor observation is stored once, as the next step's observation, and beside the rows where there is no next
+    step: at both kinds of end, at the newest step, and where the given data differ. Each stream's steps lie in pages of
     their own, so windows are contiguous however streams interleave.
 
-    All methods may be called from several threads: many readers or one writer at a time. A forked child must not use the
-    buffer of its parent.
+    All methods may be called from several threads: many readers or one writer at a time. A forked child must not use
+    the buffer of its parent.
 
     Examples
     --------
@@ -96,7 +98,7 @@ class ReplayBuffer(_core.Replay):
         casts = Cast(cast)
         observation = spec_of_space(self._observation_space, "observation", casts)
         action = spec_of_space(self._action_space, "action", casts)
-        columns = spec_of_extras(extras or {}, casts)
+        columns = spec_of_extras({} if extras is None else extras, casts)
         casts.check_used()
         super().__init__(int(capacity), observation, action, columns, _seed_words(seed), on_mismatch)
         self._device = device
@@ -104,7 +106,7 @@ class ReplayBuffer(_core.Replay):
         self._extras = dict(extras or {})
         self._cast = dict(cast or {})
         if device is not None:
-            from ringback.integrations.torch import ToTensors
+            from ringback.replay.tensors import ToTensors
 
             self._finish = ToTensors(device)
 
@@ -151,9 +153,9 @@ class ReplayBuffer(_core.Replay):
         Returns
         -------
         dict
-            ``size`` and ``capacity`` (steps), ``episodes`` (with a stored step), ``open_episodes``, ``added``, ``sampled``
-            and ``evicted`` (steps), ``kept_successors`` (observations that differed from the successor given before, and
-            are kept beside the rows), ``bytes``.
+            ``size`` and ``capacity`` (steps), ``episodes`` (with a stored step), ``open_episodes``, ``added``,
+            ``sampled`` and ``evicted`` (steps), ``kept_successors`` (observations that differed from the successor
+            given before, and are kept beside the rows), ``bytes``.
         """
         return self._stats()
 
@@ -165,8 +167,9 @@ class ReplayBuffer(_core.Replay):
     def add_episode(self, episode: Any, gap: Literal["raise", "cut"] = "raise") -> npt.NDArray[np.int64]:
         """Write an episode, or the next chunk of one.
 
-        Chunks of one episode (the same ``id_``, ``t_started`` where the last one ended) become one episode again, however
-        they interleave with others. Lookback rows are not data. A chunk without steps adds none, but its flags count.
+        Chunks of one episode (the same ``id_``, ``t_started`` where the last one ended) become one episode again,
+        however they interleave with others. Lookback rows are not data. A chunk without steps adds none, but its flags
+        count.
 
         Parameters
         ----------
@@ -184,24 +187,27 @@ class ReplayBuffer(_core.Replay):
         Raises
         ------
         ValueError
-            A chunk that was added before, one after a gap, or data that do not fit the spaces. Nothing has changed then.
+            A chunk that was added before, one after a gap, or data that do not fit the spaces. Nothing has changed
+            then.
 
         Notes
         -----
-        O(T), one copy a column. An open episode whose steps are all evicted is remembered by its next ``t`` alone; at most
-        ``capacity`` such, the oldest forgotten first.
+        O(T), one copy a column. An open episode whose steps are all evicted is remembered by its next ``t`` alone; at
+        most ``capacity`` such, the oldest forgotten first.
         """
+        where = "ReplayBuffer.add_episode"
         if gap not in ("raise", "cut"):
-            raise ValueError(f"ReplayBuffer.add_episode: gap must be 'raise' or 'cut', got {gap!r}")
+            raise ValueError(f"{where}: gap must be 'raise' or 'cut', got {gap!r}")
+        if not all(hasattr(episode, name) for name in ("id_", "t_started", "is_numpy", "get_observations")):
+            raise TypeError(f"{where}: episode must be a SingleAgentEpisode or read like one, got {episode!r}")
         steps = len(episode)
         observations = actions = rewards = extras = None
         if steps:
-            batched = _as_arrays if episode.is_numpy else _batch
-            observations = batched(episode.get_observations(slice(0, steps + 1)))
-            actions = batched(episode.get_actions(slice(0, steps)))
-            rewards = np.asarray(episode.get_rewards(slice(0, steps)), np.float32)
-            outputs = {name: episode.get_extra_model_outputs(name, slice(0, steps)) for name in self._extras}
-            extras = {name: batched(values) for name, values in outputs.items()}
+            form = _as_is if episode.is_numpy else _batched
+            observations = form("observation", episode.get_observations(slice(0, steps + 1)))
+            actions = form("action", episode.get_actions(slice(0, steps)))
+            rewards = form("reward", episode.get_rewards(slice(0, steps)))
+            extras = {name: form(name, _output(episode, name, steps)) for name in self._extras}
         return self._add_chunk(
             observations,
             actions,
@@ -209,7 +215,7 @@ class ReplayBuffer(_core.Replay):
             extras,
             steps,
             episode.id_,
-            int(episode.t_started),
+            episode.t_started,
             bool(episode.is_terminated),
             bool(episode.is_truncated),
             gap == "cut",
@@ -251,8 +257,8 @@ class ReplayBuffer(_core.Replay):
 
         Notes
         -----
-        The observation of step t is also what step t-1 leads to: setting it changes that step's ``next_observations`` as
-        well, unless that one was given another successor.
+        The observation of step t is also what step t-1 leads to: setting it changes that step's ``next_observations``
+        as well, unless that one was given another successor.
         """
         self._set(ids, field, values)
 
@@ -305,21 +311,28 @@ class ReplayBuffer(_core.Replay):
         Yields
         ------
         dict
-            First a header, then parts that hold the steps by number. ``set_state`` takes the iterator, or a list of them.
+            First a header, then parts that hold the steps by number. ``set_state`` takes the iterator, or a list of
+            them.
 
         Raises
         ------
         RuntimeError
             The buffer was written to in between.
         """
+        if isinstance(max_bytes, bool) or not isinstance(max_bytes, (int, np.integer)):
+            raise TypeError(f"ReplayBuffer.iter_state: max_bytes must be an integer, got {max_bytes!r}")
         if max_bytes < 1:
             raise ValueError(f"ReplayBuffer.iter_state: max_bytes must be >= 1, got {max_bytes!r}")
+        return self._iter_state(int(max_bytes))
+
+    def _iter_state(self, max_bytes: int) -> Iterator[dict[str, Any]]:
         header = self._state_header()
         version = header.pop("_version")
         yield {"version": _STATE_VERSION, **header}
         oldest = max(header["written"] - self.capacity, 0)
-        row = sum(np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)) for _, dtype, shape in header["schema"])
-        rows = max(max_bytes // (row + 32), 1)
+        sizes = [np.dtype(dtype).itemsize * math.prod(shape) for _, dtype, shape in header["schema"]]
+        row = 2 * sum(sizes) + 32  # at most: every step with a successor of its own
+        rows = max(max_bytes // row, 1)
         for begin in range(oldest, header["written"], rows):
             yield self._state_rows(begin, min(rows, header["written"] - begin), version)
 
@@ -354,7 +367,7 @@ class ReplayBuffer(_core.Replay):
         if isinstance(state, Mapping):
             header, parts = dict(state), iter(state.get("parts", ()))
         else:
-            parts = iter(state)
+            parts = iter(state) if isinstance(state, Iterable) else iter(())
             first = next(parts, None)
             if not isinstance(first, Mapping):
                 raise TypeError(f"{where}: state must be a dict or an iterable of dicts, got {state!r}")
@@ -381,7 +394,10 @@ class ReplayBuffer(_core.Replay):
             self._cast,
             self._on_mismatch,
         )
-        return _unpickle, arguments, self.get_state(), None, None, _restore
+        return _unpickle, arguments, self.get_state()
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.set_state(state)
 
 
 def _unpickle(
@@ -399,10 +415,6 @@ def _unpickle(
     )
 
 
-def _restore(buffer: ReplayBuffer, state: Mapping[str, Any]) -> None:
-    buffer.set_state(state)
-
-
 def _seed_words(seed: int | Sequence[int] | None) -> list[int]:
     """Spread a seed over the generator's four words; later numbers of a sequence are a spawn key."""
     if seed is None:
@@ -410,19 +422,29 @@ def _seed_words(seed: int | Sequence[int] | None) -> list[int]:
     else:
         numbers = tuple(seed) if isinstance(seed, (tuple, list)) else (seed,)
         for number in numbers:
-            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or number < 0:
-                raise TypeError(f"ReplayBuffer: seed must be None, an int >= 0 or a tuple of such, got {seed!r}")
-        if not numbers:
-            raise TypeError(f"ReplayBuffer: seed must be None, an int >= 0 or a tuple of such, got {seed!r}")
+            if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+                raise TypeError(f"ReplayBuffer: seed must be None, an int or a tuple of ints, got {seed!r}")
+        if not numbers or min(numbers) < 0:
+            raise ValueError(f"ReplayBuffer: seed must be an int >= 0 or a tuple of such, got {seed!r}")
         sequence = np.random.SeedSequence(int(numbers[0]), spawn_key=tuple(int(n) for n in numbers[1:]))
     return [int(word) for word in sequence.generate_state(4, np.uint64)]
 
 
-def _as_arrays(values: Any) -> Any:
+def _as_is(name: str, values: Any) -> Any:
     return values
 
 
-def _batch(values: Any) -> Any:
-    from ringback.episodes import batch
+def _batched(name: str, values: Any) -> Any:
+    try:
+        return batch(values)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"ReplayBuffer.add_episode: {name} must have one structure and shape, got {error}") from None
 
-    return batch(values)
+
+def _output(episode: Any, name: str, steps: int) -> Any:
+    try:
+        return episode.get_extra_model_outputs(name, slice(0, steps))
+    except KeyError:
+        raise ValueError(
+            f"ReplayBuffer.add_episode: extras must be among the extra model outputs, got none named {name!r}"
+        ) from None

@@ -9,11 +9,15 @@ import gymnasium as gym
 import numpy as np
 
 Spec = tuple[Any, ...]
-"""What the core reads: ("leaf", path, dtype, shape), ("dict", path, ((key, spec), ...)) or ("tuple", path, (spec, ...))."""
+"""What the core reads.
+
+``("leaf", path, dtype, shape)``, ``("dict", path, ((key, spec), ...))`` or ``("tuple", path, (spec, ...))``.
+"""
 
 _LEAVES = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+_MOST_DIMENSIONS = 2**24  # a Box holds arrays of its bounds
 _DTYPES = frozenset(
-    "bool int8 uint8 int16 uint16 int32 uint32 int64 uint64 float16 float32 float64".split(),
+    ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 )
 
 
@@ -39,6 +43,8 @@ def as_space(space: gym.Space[Any] | int, name: str) -> gym.Space[Any]:
         raise TypeError(f"ReplayBuffer: {name} must be a gymnasium space or a number of dimensions, got {space!r}")
     if space < 1:
         raise ValueError(f"ReplayBuffer: {name} must be >= 1 dimension, got {space!r}")
+    if space > _MOST_DIMENSIONS:
+        raise ValueError(f"ReplayBuffer: {name} must be <= {_MOST_DIMENSIONS} dimensions, got {space!r}")
     return gym.spaces.Box(-np.inf, np.inf, (int(space),), np.float32)
 
 
@@ -51,6 +57,8 @@ class Cast:
     """
 
     def __init__(self, cast: Mapping[str, Any] | None) -> None:
+        if cast is not None and not isinstance(cast, Mapping):
+            raise TypeError(f"ReplayBuffer: cast must be a mapping of field to dtype, got {cast!r}")
         self._dtypes = dict(cast or {})
         self._used: set[str] = set()
 
@@ -112,6 +120,8 @@ def spec_of_extras(extras: Mapping[str, Any], cast: Cast) -> Spec:
     cast : Cast
         Dtypes that replace the declared ones.
     """
+    if not isinstance(extras, Mapping):
+        raise TypeError(f"ReplayBuffer: extras must be a mapping of name to shape, got {extras!r}")
     items = []
     for name, declared in extras.items():
         if not isinstance(name, str) or name in ("observation", "action", "reward", "") or "/" in name:

@@ -23,17 +23,23 @@ class ToTensors:
     ------
     MissingExtraError
         torch is not installed.
+    ValueError
+        No such device here.
     """
 
     def __init__(self, device: str | torch.device) -> None:
         try:
             import torch
         except ImportError as error:
-            raise MissingExtraError(
-                "ReplayBuffer: device must be None without torch, got "
-                f"{device!r}; pip install 'ringback[train]' or torch itself"
+            raise MissingExtraError("ReplayBuffer", "train", "torch") from error
+        try:
+            self.device = torch.device(device)
+            torch.empty(0, device=self.device)
+        except (RuntimeError, AssertionError, TypeError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(
+                f"ReplayBuffer: device must be one that torch can use, got {device!r} ({reason})"
             ) from error
-        self.device = torch.device(device)
         self._from_numpy = torch.from_numpy
         self._copies = self.device.type != "cpu"
 
