@@ -281,5 +281,6 @@ class TestBench:
 
 
 def test_torch_keeps_to_one_thread(tmp_path: Path) -> None:
+    torch.set_num_threads(2)
     cli.main(["train", CORRIDOR, "--steps", "1", "--out", str(tmp_path)])
     assert torch.get_num_threads() == 1
