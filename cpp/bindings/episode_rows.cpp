@@ -254,6 +254,47 @@ PyObject* rows_one_hot(PyObject*, PyObject* const* args, Py_ssize_t n_args) {
     Py_RETURN_NONE;
 }
 
+// Rows of k integers as k codes side by side.
+template <class T>
+bool code_rows(const T* value, npy_intp rows, float* row, const long long* nvec, const long long* start, npy_intp k) {
+    bool good = true;
+    for (npy_intp r = 0; r < rows; ++r)
+        for (npy_intp c = 0; c < k; ++c, ++value) {
+            good = mark(row, static_cast<long long>(*value), nvec[c], start[c]) && good;
+            row += nvec[c];
+        }
+    return good;
+}
+
+PyObject* rows_one_hots(PyObject*, PyObject* const* args, Py_ssize_t n_args) {
+    if (n_args != 3) return PyErr_SetString(PyExc_TypeError, "rows_one_hots: wrong arguments"), nullptr;
+    for (int i = 0; i < 3; ++i)
+        if (!is_plain(args[i]) || !PyArray_ISINTEGER(as_array(args[i]))) Py_RETURN_NONE;
+    PyArrayObject* values = as_array(args[0]);
+    PyArrayObject* nvec = as_array(args[1]);
+    PyArrayObject* start = as_array(args[2]);
+    const npy_intp k = PyArray_SIZE(nvec);
+    const int ndim = PyArray_NDIM(values);
+    if (PyArray_TYPE(nvec) != NPY_LONGLONG || PyArray_TYPE(start) != NPY_LONGLONG || PyArray_SIZE(start) != k ||
+        ndim < 1 || PyArray_DIM(values, ndim - 1) != k)
+        Py_RETURN_NONE;
+    const auto* sizes = static_cast<const long long*>(PyArray_DATA(nvec));
+    const auto* first = static_cast<const long long*>(PyArray_DATA(start));
+    long long width = 0;
+    for (npy_intp c = 0; c < k; ++c) width += sizes[c];
+    PyObject* out = zeros_for(ndim - 1, PyArray_DIMS(values), static_cast<npy_intp>(width));
+    if (out == nullptr) return nullptr;
+    const npy_intp rows = k == 0 ? 0 : PyArray_SIZE(values) / k;
+    float* row = static_cast<float*>(PyArray_DATA(as_array(out)));
+    const bool good = with_type(PyArray_TYPE(values), [&](auto zero) {
+        using T = decltype(zero);
+        return code_rows(static_cast<const T*>(PyArray_DATA(values)), rows, row, sizes, first, k);
+    });
+    if (good) return out;
+    Py_DECREF(out);
+    Py_RETURN_NONE;
+}
+
 PyObject* rows_same(PyObject*, PyObject* const* args, Py_ssize_t n_args) {
     if (n_args != 2) return PyErr_SetString(PyExc_TypeError, "rows_same: wrong arguments"), nullptr;
     if (!is_plain(args[0]) || !is_plain(args[1])) Py_RETURN_FALSE;
@@ -284,6 +325,10 @@ PyMethodDef kMethods[] = {
     {"rows_one_hot", fast(rows_one_hot), METH_FASTCALL,
      "rows_one_hot($module, values, n, start, /)\n--\n\n"
      "An array of integers as one-hot rows, float32; None if it is no such array or a value is outside."},
+    {"rows_one_hots", fast(rows_one_hots), METH_FASTCALL,
+     "rows_one_hots($module, values, nvec, start, /)\n--\n\n"
+     "Rows of integers, shape (..., k), as their one-hot codes side by side, float32; nvec and start are longlong arrays\n"
+     "of length k. None if the arrays are no such ones or a value is outside."},
     {"rows_same", fast(rows_same), METH_FASTCALL,
      "rows_same($module, a, b, /)\n--\n\n"
      "Whether two arrays are the same byte for byte. False may also mean that this function cannot tell."},

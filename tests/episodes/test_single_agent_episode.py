@@ -338,3 +338,20 @@ def test_ids_differ_between_a_process_and_its_forked_child() -> None:
     )
     ids = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert len(set(ids)) == 18
+
+
+@pytest.mark.parametrize("track", ["observations", "actions", "rewards", "logp"])
+def test_an_episode_with_one_track_in_array_form_grows_on(track: str) -> None:
+    e = episode(3, 1)
+    (e.extra_model_outputs[track] if track == "logp" else getattr(e, track)).finalize()
+    for k in range(3, 6):
+        e.add_env_step(vector(k + 1), k, 1000.0 + k, {"step": k + 1}, extra_model_outputs={"logp": -0.5 * k})
+    assert_same_episode(e, episode(6, 1, id_=e.id_))
+    assert_same_episode(e.to_numpy(), episode(6, 1, id_=e.id_))
+
+
+def test_flags_are_plain_bools() -> None:
+    e = episode(1)
+    e.add_env_step(vector(2), 1, 1001.0, terminated=np.bool_(False), truncated=np.bool_(True))
+    assert e.is_terminated is False
+    assert e.is_truncated is True

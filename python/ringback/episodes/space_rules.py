@@ -8,11 +8,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ringback._core import rows_inside, rows_one_hot
+from ringback._core import rows_inside, rows_one_hot, rows_one_hots
 from ringback.errors import EpisodeError
 
 from .one_hot import one_hot, one_hot_multidiscrete
-from .structure import as_objects, map_pair, map_structure, stack_leaf
+from .structure import as_objects, children, map_pair, map_structure, stack_leaf
 
 __all__ = ["LeafRules", "SpaceRules", "rules_for"]
 
@@ -34,8 +34,8 @@ class LeafRules:
         The shape of one item.
     low, high : ndarray of shape ``shape``, or None
         The bounds, of the leaf's dtype; None where no value of that dtype is outside.
-    n, start : int
-        Of a Discrete space: how many values, and the smallest.
+    n, start : int or ndarray
+        Of a Discrete space: how many values, and the smallest; of a MultiDiscrete space those of each place, in a row.
     """
 
     __slots__ = ("dtype", "high", "low", "n", "path", "shape", "space", "start")
@@ -50,6 +50,8 @@ class LeafRules:
         self.shape: tuple[int, ...] = tuple(space.shape or ()) if known else ()
         self.low: Any = None
         self.high: Any = None
+        self.n: Any = None
+        self.start: Any = None
         if isinstance(space, gym.spaces.Box):
             self.low, self.high = bounds_that_bind(space)
         elif isinstance(space, gym.spaces.Discrete):
@@ -58,6 +60,8 @@ class LeafRules:
         elif isinstance(space, gym.spaces.MultiDiscrete):
             self.low = np.broadcast_to(getattr(space, "start", 0), space.nvec.shape)
             self.high = self.low + space.nvec - 1
+            self.n = np.ascontiguousarray(space.nvec.ravel(), np.longlong)
+            self.start = np.array(np.ravel(self.low), np.longlong)
         elif isinstance(space, gym.spaces.MultiBinary):
             self.low, self.high = 0, 1
         if self.low is not None:
@@ -133,7 +137,9 @@ class LeafRules:
                 return coded
             return one_hot(rows, self.n, self.start)
         if isinstance(self.space, gym.spaces.MultiDiscrete):
-            return one_hot_multidiscrete(rows, self.space)
+            array = np.asarray(rows)
+            coded = rows_one_hots(array.reshape(len(array), -1), self.n, self.start)
+            return one_hot_multidiscrete(array, self.space) if coded is None else coded
         return rows
 
     def fill(self, value: Any, count: int, coded: bool) -> Any:
@@ -141,7 +147,7 @@ class LeafRules:
         if coded and isinstance(self.space, gym.spaces.Discrete):
             return np.full((count, self.n), value, np.float32)
         if coded and isinstance(self.space, gym.spaces.MultiDiscrete):
-            return np.full((count, int(self.space.nvec.sum())), value, np.float32)
+            return np.full((count, int(self.n.sum())), value, np.float32)
         if self.dtype is None:
             return as_objects([value] * count)
         out = np.empty((count, *self.shape), dtype_holding(self.dtype, value))
@@ -238,18 +244,15 @@ def stack_up_to(rules: Any, items: Sequence[Any], where: str, path: str = "") ->
     """Stack items leaf by leaf as the rules are structured."""
     if isinstance(rules, LeafRules):
         return rules.stack(items, where)
-    for item in items:
-        map_pair(lambda _rule, _leaf, _path: None, shallow(rules), item, where, path)
+    kind = dict if isinstance(rules, dict) else tuple
     keys = rules.keys() if isinstance(rules, dict) else range(len(rules))
+    for item in items:
+        if not isinstance(item, kind) or (item.keys() != keys if kind is dict else len(item) != len(rules)):
+            list(children(rules, item, where, path))  # it words the error
     columns = (
         stack_up_to(rules[k], [item[k] for item in items], where, f"{path}/{k}" if path else str(k)) for k in keys
     )
     return dict(zip(keys, columns, strict=True)) if isinstance(rules, dict) else tuple(columns)
-
-
-def shallow(rules: Any) -> Any:
-    """Reduce a structure to its top: its children as leaves."""
-    return dict.fromkeys(rules, 0) if isinstance(rules, dict) else (0,) * len(rules)
 
 
 _known: dict[int, SpaceRules] = {}
