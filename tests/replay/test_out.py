@@ -96,7 +96,7 @@ def test_images_that_fill_whole_pages_stay_inside_the_callers_array() -> None:
             assert (guarded[:64] == 77).all()
             assert (guarded[-64:] == 77).all()
         guarded[:] = 77
-        batch = buffer.sample_sequences(1, 9, out={"observations": inner[None]})
+        buffer.sample_sequences(1, 9, out={"observations": inner[None]})
         np.testing.assert_array_equal(inner[8], counted(space, 8))
         assert (guarded[:64] == 77).all()
         assert (guarded[-64:] == 77).all()
@@ -182,8 +182,9 @@ def test_out_is_a_dict_or_a_batch(wrong: Any) -> None:
 
 def test_a_batch_of_the_other_kind_is_refused() -> None:
     _, filling = two()
+    other: Any = filling.sample_sequences(8, 2)
     with pytest.raises(TypeError, match="out"):
-        filling.sample_transitions(8, out=filling.sample_sequences(8, 2))
+        filling.sample_transitions(8, out=other)
 
 
 def test_discrete_columns_are_filled_in_their_dtype() -> None:

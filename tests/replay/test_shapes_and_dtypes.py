@@ -97,7 +97,7 @@ def test_batches_unpack_into_the_textbooks_tuples() -> None:
 
 
 def test_the_tuple_is_immutable_and_its_arrays_are_the_callers() -> None:
-    batch = filled(3, 2).sample_transitions(5)
+    batch: Any = filled(3, 2).sample_transitions(5)
     with pytest.raises((AttributeError, TypeError)):
         batch.rewards = None
     with pytest.raises(TypeError):

@@ -71,10 +71,9 @@ def assert_equal_draws(a: ReplayBuffer, b: ReplayBuffer) -> None:
         for size, replace in ((5, False), (len(a), False), (9, True)):
             x, y = (buffer.sample_transitions(size, replace=replace) for buffer in (a, b))
             assert_same(fields_of(x, TRANSITIONS), fields_of(y, TRANSITIONS))
-        x, y = (buffer.sample_sequences(4, 5) for buffer in (a, b))
-        assert_same(fields_of(x, SEQUENCES), fields_of(y, SEQUENCES))
-        x, y = (buffer.sample_sequences(2, 20) for buffer in (a, b))
-        assert_same(fields_of(x, SEQUENCES), fields_of(y, SEQUENCES))
+        for size, length in ((4, 5), (2, 20)):
+            v, w = (buffer.sample_sequences(size, length) for buffer in (a, b))
+            assert_same(fields_of(v, SEQUENCES), fields_of(w, SEQUENCES))
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -35,8 +35,8 @@ def test_tensors_hold_what_arrays_hold(device: Any) -> None:
     for options in ({}, {"n_step": 3, "gamma": 0.9}, {"replace": True}):
         a, b = (buffer.sample_transitions(20, **options) for buffer in (plain, tensors))
         assert_same(as_arrays(fields_of(b, TRANSITIONS)), fields_of(a, TRANSITIONS))
-    a, b = (buffer.sample_sequences(9, 4) for buffer in (plain, tensors))
-    assert_same(as_arrays(fields_of(b, SEQUENCES)), fields_of(a, SEQUENCES))
+    c, d = (buffer.sample_sequences(9, 4) for buffer in (plain, tensors))
+    assert_same(as_arrays(fields_of(d, SEQUENCES)), fields_of(c, SEQUENCES))
     a, b = (buffer.get([30, 60]) for buffer in (plain, tensors))
     assert_same(as_arrays(fields_of(b, TRANSITIONS)), fields_of(a, TRANSITIONS))
 

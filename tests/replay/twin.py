@@ -199,5 +199,5 @@ class Twin:
             for _ in range(2):
                 a, b = original.sample_transitions(len(original)), self.real.sample_transitions(len(original))
                 assert_same(fields_of(a, TRANSITIONS), fields_of(b, TRANSITIONS))
-                a, b = original.sample_sequences(5, 1, replace=True), self.real.sample_sequences(5, 1, replace=True)
-                assert_same(fields_of(a, SEQUENCES), fields_of(b, SEQUENCES))
+                c, d = original.sample_sequences(5, 1, replace=True), self.real.sample_sequences(5, 1, replace=True)
+                assert_same(fields_of(c, SEQUENCES), fields_of(d, SEQUENCES))
