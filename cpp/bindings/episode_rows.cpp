@@ -254,9 +254,12 @@ PyObject* rows_one_hot(PyObject*, PyObject* const* args, Py_ssize_t n_args) {
     Py_RETURN_NONE;
 }
 
+// int64 has two type numbers where long and long long are alike.
+bool is_int64(PyArrayObject* a) noexcept { return PyArray_ISSIGNED(a) && PyArray_ITEMSIZE(a) == 8; }
+
 // Rows of k integers as k codes side by side.
 template <class T>
-bool code_rows(const T* value, npy_intp rows, float* row, const long long* nvec, const long long* start, npy_intp k) {
+bool code_rows(const T* value, npy_intp rows, float* row, const npy_int64* nvec, const npy_int64* start, npy_intp k) {
     bool good = true;
     for (npy_intp r = 0; r < rows; ++r)
         for (npy_intp c = 0; c < k; ++c, ++value) {
@@ -275,11 +278,11 @@ PyObject* rows_one_hots(PyObject*, PyObject* const* args, Py_ssize_t n_args) {
     PyArrayObject* start = as_array(args[2]);
     const npy_intp k = PyArray_SIZE(nvec);
     const int ndim = PyArray_NDIM(values);
-    if (PyArray_TYPE(nvec) != NPY_LONGLONG || PyArray_TYPE(start) != NPY_LONGLONG || PyArray_SIZE(start) != k ||
-        ndim < 1 || PyArray_DIM(values, ndim - 1) != k)
+    if (!is_int64(nvec) || !is_int64(start) || PyArray_SIZE(start) != k || ndim < 1 ||
+        PyArray_DIM(values, ndim - 1) != k)
         Py_RETURN_NONE;
-    const auto* sizes = static_cast<const long long*>(PyArray_DATA(nvec));
-    const auto* first = static_cast<const long long*>(PyArray_DATA(start));
+    const auto* sizes = static_cast<const npy_int64*>(PyArray_DATA(nvec));
+    const auto* first = static_cast<const npy_int64*>(PyArray_DATA(start));
     long long width = 0;
     for (npy_intp c = 0; c < k; ++c) width += sizes[c];
     PyObject* out = zeros_for(ndim - 1, PyArray_DIMS(values), static_cast<npy_intp>(width));
@@ -327,7 +330,7 @@ PyMethodDef kMethods[] = {
      "An array of integers as one-hot rows, float32; None if it is no such array or a value is outside."},
     {"rows_one_hots", fast(rows_one_hots), METH_FASTCALL,
      "rows_one_hots($module, values, nvec, start, /)\n--\n\n"
-     "Rows of integers, shape (..., k), as their one-hot codes side by side, float32; nvec and start are longlong arrays\n"
+     "Rows of integers, shape (..., k), as their one-hot codes side by side, float32; nvec and start are int64 arrays\n"
      "of length k. None if the arrays are no such ones or a value is outside."},
     {"rows_same", fast(rows_same), METH_FASTCALL,
      "rows_same($module, a, b, /)\n--\n\n"

@@ -15,9 +15,9 @@ from ringback.errors import EpisodeError
 from .rows import (
     check_shape,
     common_length,
+    extended,
     fill_leaf,
     fill_like,
-    grown,
     has_objects,
     interleaved,
     padded_leaf,
@@ -526,15 +526,15 @@ class InfiniteLookbackBuffer:
             return count
         size = self._size + count
         if type(self._store) is np.ndarray:
-            store = grown(self._store, arrays, self._size, size, where, "")
-            store[self._size : size] = arrays
+            store = extended(self._store, arrays, self._size, size, where, "")
             self._borrowed = self._borrowed and store is self._store
             self._store = store
             return count
-        store = map_pair(lambda a, new, path: grown(a, new, self._size, size, where, path), self._store, arrays, where)
-        map_pair(lambda a, new, _: a.__setitem__(slice(self._size, size), new), store, arrays, where)
-        if all(a is not b for a, b in zip(leaves(self._store), leaves(store), strict=True)):
-            self._borrowed = False
+        store = map_pair(
+            lambda a, new, path: extended(a, new, self._size, size, where, path), self._store, arrays, where
+        )
+        if self._borrowed:
+            self._borrowed = any(a is b for a, b in zip(leaves(self._store), leaves(store), strict=True))
         self._store = store
         return count
 

@@ -16,9 +16,9 @@ from .structure import as_objects, leaves, map_pair, map_structure
 __all__ = [
     "check_shape",
     "common_length",
+    "extended",
     "fill_leaf",
     "fill_like",
-    "grown",
     "has_objects",
     "interleaved",
     "padded_leaf",
@@ -151,13 +151,15 @@ def put_leafwise(store: Any, rules: Any, row: int, item: Any) -> bool:
     return all(put_leafwise(a, rules and rules[k], row, item[k]) for k, a in enumerate(store))
 
 
-def grown(array: Array, new: Array, used: int, size: int, where: str, path: str) -> Array:
-    """Give the array itself if ``size`` rows fit and it can hold the new ones, else a larger copy of the used rows."""
+def extended(array: Array, new: Array, used: int, size: int, where: str, path: str) -> Array:
+    """Put rows behind the used ones, in place if there is room and the dtype holds them, else in a larger copy."""
     if array.shape[1:] != new.shape[1:]:
         check_shape(array, new, where, path)
     dtype = common_dtype(array, new, where, path)
     if size <= len(array) and dtype == array.dtype:
+        array[used:size] = new
         return array
     out = np.empty((max(size + 8, size + (size >> 1)), *array.shape[1:]), dtype)
     out[:used] = array[:used]
+    out[used:size] = new
     return out

@@ -12,7 +12,7 @@ from ringback._core import rows_inside, rows_one_hot, rows_one_hots
 from ringback.errors import EpisodeError
 
 from .one_hot import one_hot, one_hot_multidiscrete
-from .structure import as_objects, children, map_pair, map_structure, stack_leaf
+from .structure import as_objects, children, map_pair, map_structure, rebuild, stack_leaf
 
 __all__ = ["LeafRules", "SpaceRules", "rules_for"]
 
@@ -60,8 +60,8 @@ class LeafRules:
         elif isinstance(space, gym.spaces.MultiDiscrete):
             self.low = np.broadcast_to(getattr(space, "start", 0), space.nvec.shape)
             self.high = self.low + space.nvec - 1
-            self.n = np.ascontiguousarray(space.nvec.ravel(), np.longlong)
-            self.start = np.array(np.ravel(self.low), np.longlong)
+            self.n = np.ascontiguousarray(space.nvec.ravel(), np.int64)
+            self.start = np.array(np.ravel(self.low), np.int64)
         elif isinstance(space, gym.spaces.MultiBinary):
             self.low, self.high = 0, 1
         if self.low is not None:
@@ -244,15 +244,19 @@ def stack_up_to(rules: Any, items: Sequence[Any], where: str, path: str = "") ->
     """Stack items leaf by leaf as the rules are structured."""
     if isinstance(rules, LeafRules):
         return rules.stack(items, where)
-    kind = dict if isinstance(rules, dict) else tuple
-    keys = rules.keys() if isinstance(rules, dict) else range(len(rules))
-    for item in items:
-        if not isinstance(item, kind) or (item.keys() != keys if kind is dict else len(item) != len(rules)):
-            list(children(rules, item, where, path))  # it words the error
-    columns = (
+    if isinstance(rules, dict):
+        for item in items:
+            if not isinstance(item, dict) or item.keys() != rules.keys():
+                list(children(rules, item, where, path))  # it words the error
+    else:
+        for item in items:
+            if not isinstance(item, tuple) or len(item) != len(rules):
+                list(children(rules, item, where, path))
+    keys = list(rules) if isinstance(rules, dict) else range(len(rules))
+    columns = [
         stack_up_to(rules[k], [item[k] for item in items], where, f"{path}/{k}" if path else str(k)) for k in keys
-    )
-    return dict(zip(keys, columns, strict=True)) if isinstance(rules, dict) else tuple(columns)
+    ]
+    return rebuild(rules, columns)
 
 
 _known: dict[int, SpaceRules] = {}

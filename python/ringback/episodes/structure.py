@@ -127,9 +127,16 @@ def map_pair(function: Callable[[Any, Any, str], Any], like: Any, other: Any, wh
     EpisodeError
         If the structures differ.
     """
-    if not isinstance(like, (dict, tuple)):
-        return function(like, other, path)
-    return rebuild(like, [map_pair(function, a, b, where, at) for at, a, b in children(like, other, where, path)])
+    if isinstance(like, dict):
+        if not isinstance(other, dict) or like.keys() != other.keys():
+            list(children(like, other, where, path))  # it words the error
+        return {
+            key: map_pair(function, value, other[key], where, f"{path}/{key}" if path else str(key))
+            for key, value in like.items()
+        }
+    if isinstance(like, tuple):
+        return rebuild(like, [map_pair(function, a, b, where, at) for at, a, b in children(like, other, where, path)])
+    return function(like, other, path)
 
 
 def leaves(structure: Any) -> list[Any]:
