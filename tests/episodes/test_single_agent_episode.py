@@ -352,6 +352,7 @@ def test_an_episode_with_one_track_in_array_form_grows_on(track: str) -> None:
 
 def test_flags_are_plain_bools() -> None:
     e = episode(1)
-    e.add_env_step(vector(2), 1, 1001.0, terminated=np.bool_(False), truncated=np.bool_(True))
+    flags: dict[str, Any] = {"terminated": np.bool_(False), "truncated": np.bool_(True)}
+    e.add_env_step(vector(2), 1, 1001.0, **flags)
     assert e.is_terminated is False
     assert e.is_truncated is True
