@@ -355,3 +355,28 @@ def test_appending_to_arrays_copies_each_row_a_constant_number_of_times(monkeypa
         b.append(vector(k))
     assert copied < 5 * 4001
     assert b[4000][0] == 4000
+
+
+@FORMS
+def test_extending_by_a_buffer_leaves_its_lookback_out(numpy: bool) -> None:
+    b = buffer([1, 2], 0, numpy)
+    b.extend(buffer([7, 8, 9], 1, not numpy))
+    assert everything(b) == [1, 2, 8, 9]
+
+
+@pytest.mark.parametrize("space", [None, VECTOR])
+def test_an_empty_array_takes_the_shape_of_its_first_items(space: Any) -> None:
+    b = InfiniteLookbackBuffer(np.zeros((0,)), 0, space)
+    b.append(vector(1))
+    b.extend([vector(2)])
+    np.testing.assert_array_equal(b.data, [vector(1), vector(2)])
+    assert b.data.dtype == np.float32
+
+
+@FORMS
+@pytest.mark.parametrize("space", [None, VECTOR])
+def test_a_fill_may_be_an_item(numpy: bool, space: Any) -> None:
+    b = buffer([vector(1)], 0, numpy, space)
+    got = b.get(slice(-2, None), fill=np.array([7, 8], np.float32))
+    np.testing.assert_array_equal(np.stack(list(got)), [[7, 8], vector(1)])
+    np.testing.assert_array_equal(b.get(5, fill=np.array([7, 8], np.float32)), [7, 8])

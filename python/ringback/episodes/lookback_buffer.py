@@ -420,11 +420,11 @@ class InfiniteLookbackBuffer:
             self._size += 1
 
     def extend(self, items: Any) -> None:
-        """Add several items at the end: a list, or a structure of arrays.
+        """Add several items at the end: a list, a structure of arrays, or a buffer less its lookback.
 
         Parameters
         ----------
-        items : list, or structure of ndarray (k, *D)
+        items : list, structure of ndarray (k, *D), or InfiniteLookbackBuffer
             The items, in order.
 
         Raises
@@ -438,7 +438,7 @@ class InfiniteLookbackBuffer:
         """
         where = "InfiniteLookbackBuffer.extend"
         if isinstance(items, InfiniteLookbackBuffer):
-            items = items.data
+            items = items.get()
         elif not isinstance(items, (list, tuple, dict, np.ndarray)):
             items = list(items)
         if not self.finalized:
@@ -520,8 +520,8 @@ class InfiniteLookbackBuffer:
     def _make_room(self, arrays: Any, where: str) -> int:
         """Put checked rows behind the last one, in larger arrays or of a wider dtype if need be; how many."""
         count = common_length(arrays, where)
-        if self._size == 0 and self._rules is None:
-            # There was no item yet to say what the items are like.
+        if self._size == 0:
+            # There is no item yet to say what the items are like.
             self._store, self._borrowed = map_structure(np.copy, arrays), False
             return count
         size = self._size + count

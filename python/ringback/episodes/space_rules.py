@@ -151,7 +151,7 @@ class LeafRules:
         if self.dtype is None:
             return as_objects([value] * count)
         out = np.empty((count, *self.shape), dtype_holding(self.dtype, value))
-        out.fill(value)
+        out[...] = value
         return out
 
 
