@@ -19,7 +19,7 @@ Growing
     - Given spaces, array form checks all that is added or set, and ``to_numpy`` and ``validate`` check all there is.
 
 Pieces
-    - ``episode[a:b]`` clips, and is done exactly when it holds the last step. Pieces keep all ids, spaces and custom data.
+    - ``episode[a:b]`` clips, and is done exactly when it holds the last step. Pieces keep ids, spaces and custom data.
     - A piece without steps keeps its form; ``to_numpy`` turns one without steps too.
     - Joining compares nested observations leaf by leaf, NaN being equal to NaN, and names what differs.
 
