@@ -48,6 +48,17 @@ std::int64_t read_count(PyObject* value, const char* name) {
     return number;
 }
 
+std::string read_text(PyObject* value, const char* name) {
+    if (!PyUnicode_Check(value)) throw TypeMistake(std::string(name) + " must be a string, got " + shown(value));
+    Py_ssize_t size = 0;
+    const char* const text = PyUnicode_AsUTF8AndSize(value, &size);
+    if (text == nullptr) {
+        PyErr_Clear();
+        throw std::invalid_argument(std::string(name) + " must be valid Unicode text, got " + shown(value));
+    }
+    return {text, static_cast<std::size_t>(size)};
+}
+
 bool read_flag(PyObject* value, const char* name) {
     if (value == Py_True) return true;
     if (value == Py_False) return false;
@@ -55,13 +66,15 @@ bool read_flag(PyObject* value, const char* name) {
     py::object number;
     if (PyArray_Check(value) && PyArray_SIZE(reinterpret_cast<PyArrayObject*>(value)) == 1)
         return read_flag(py::reinterpret_borrow<py::object>(value).attr("item")().ptr(), name);
-    if (PyNumber_Check(value) && !PyArray_Check(value)) number = py::reinterpret_steal<py::object>(PyNumber_Float(value));
+    if (PyNumber_Check(value) && !PyArray_Check(value))
+        number = py::reinterpret_steal<py::object>(PyNumber_Float(value));
     if (!number) {
         PyErr_Clear();
         throw TypeMistake(std::string(name) + " must be a bool, got " + shown(value));
     }
     const double flag = PyFloat_AS_DOUBLE(number.ptr());
-    if (flag != 0.0 && flag != 1.0) throw std::invalid_argument(std::string(name) + " must be True or False, got " + shown(value));
+    if (flag != 0.0 && flag != 1.0)
+        throw std::invalid_argument(std::string(name) + " must be True or False, got " + shown(value));
     return flag == 1.0;
 }
 

@@ -52,6 +52,8 @@ struct Signature {
 std::int64_t read_integer(PyObject* value, const char* name);
 // The same, at least 1.
 std::int64_t read_count(PyObject* value, const char* name);
+// A str that is valid Unicode.
+std::string read_text(PyObject* value, const char* name);
 // Anything that equals 0 or 1: bool, np.bool_, number, array of one element.
 bool read_flag(PyObject* value, const char* name);
 

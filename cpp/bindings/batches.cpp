@@ -34,14 +34,16 @@ PyStructSequence_Field kSequenceFields[] = {
     {"extras", "dict of (B, L, *shape): the named extra columns"},
     {nullptr, nullptr}};
 
-PyStructSequence_Desc kTransitions = {"ringback.Transitions",
-                                      "A batch of single steps; unpacks into (observations, actions, rewards, next_observations, "
-                                      "dones) and has more fields by name.",
-                                      kTransitionFields, 5};
-PyStructSequence_Desc kSequences = {"ringback.Sequences",
-                                    "A batch of windows of consecutive steps of one episode each; unpacks into (observations, "
-                                    "actions, rewards, dones) and has more fields by name.",
-                                    kSequenceFields, 4};
+PyStructSequence_Desc kTransitions = {
+    "ringback.Transitions",
+    "A batch of single steps; unpacks into (observations, actions, rewards, next_observations, "
+    "dones) and has more fields by name.",
+    kTransitionFields, 5};
+PyStructSequence_Desc kSequences = {
+    "ringback.Sequences",
+    "A batch of windows of consecutive steps of one episode each; unpacks into (observations, "
+    "actions, rewards, dones) and has more fields by name.",
+    kSequenceFields, 4};
 
 PyTypeObject* made(PyStructSequence_Desc& description) {
     PyTypeObject* const type = PyStructSequence_NewType(&description);

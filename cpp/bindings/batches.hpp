@@ -4,8 +4,8 @@
 
 namespace ringback::bindings {
 
-// The named tuples that samples come in, made like os.stat_result: they unpack into the textbook's arrays and carry more by
-// name. Fields are given by number; what is not given is None.
+// The named tuples that samples come in, made like os.stat_result: they unpack into the textbook's arrays and carry
+// more by name. Fields are given by number; what is not given is None.
 enum class TransitionField {
     observations,
     actions,
@@ -20,7 +20,20 @@ enum class TransitionField {
     extras,
     count
 };
-enum class SequenceField { observations, actions, rewards, dones, terminations, truncations, is_first, is_last, ids, start_ids, extras, count };
+enum class SequenceField {
+    observations,
+    actions,
+    rewards,
+    dones,
+    terminations,
+    truncations,
+    is_first,
+    is_last,
+    ids,
+    start_ids,
+    extras,
+    count
+};
 
 PyTypeObject* transitions_type();
 PyTypeObject* sequences_type();
@@ -31,9 +44,11 @@ const char* name_of(SequenceField field) noexcept;
 template <class FieldName>
 class Batch {
   public:
-    explicit Batch(PyTypeObject* type) : object_(pybind11::reinterpret_steal<pybind11::object>(PyStructSequence_New(type))) {
+    explicit Batch(PyTypeObject* type)
+        : object_(pybind11::reinterpret_steal<pybind11::object>(PyStructSequence_New(type))) {
         if (!object_) throw pybind11::error_already_set();
-        for (int i = 0; i < static_cast<int>(FieldName::count); ++i) PyStructSequence_SetItem(object_.ptr(), i, Py_NewRef(Py_None));
+        for (int i = 0; i < static_cast<int>(FieldName::count); ++i)
+            PyStructSequence_SetItem(object_.ptr(), i, Py_NewRef(Py_None));
     }
     void set(FieldName field, PyObject* owned) {
         const auto i = static_cast<Py_ssize_t>(field);

@@ -18,7 +18,8 @@ namespace ringback::bindings {
 inline unsigned process_generation() noexcept {
     static std::atomic<unsigned> generation{0};
 #if defined(__unix__) || defined(__APPLE__)
-    static const int registered = pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
+    static const int registered =
+        pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1, std::memory_order_relaxed); });
     static_cast<void>(registered);
 #endif
     return generation.load(std::memory_order_relaxed);
@@ -34,8 +35,8 @@ inline unsigned process_generation() noexcept {
 //                                       convoy: beside one busy Python thread each call would wait a switch interval.
 //   large calls                         give up the interpreter's lock first, and let go of ours before taking it back.
 //
-// Nobody ever waits for our lock with the interpreter's lock held. All pass a gate before the shared lock, in turn, so that
-// readers who come and go cannot keep a writer out.
+// Nobody ever waits for our lock with the interpreter's lock held. All pass a gate before the shared lock, in turn, so
+// that readers who come and go cannot keep a writer out.
 //
 // Errors: std::runtime_error in a forked child.
 template <class T, class Interpreter>
@@ -48,7 +49,8 @@ class Guarded {
 
     template <class F>
     auto read(std::size_t moved, F&& f) const {
-        return locked<std::shared_lock<std::shared_mutex>>(moved, [&]() -> decltype(auto) { return f(std::as_const(value_)); });
+        return locked<std::shared_lock<std::shared_mutex>>(
+            moved, [&]() -> decltype(auto) { return f(std::as_const(value_)); });
     }
 
     template <class F>

@@ -112,7 +112,8 @@ void check_range(const ArrayType& type, PyArrayObject* array, const std::string&
         const py::object value = values.attr(extreme)().attr("item")();
         if (value < low || value > high)
             throw std::invalid_argument(name + " must be in [" + py::str(low).cast<std::string>() + ", " +
-                                        py::str(high).cast<std::string>() + "], got " + py::str(value).cast<std::string>());
+                                        py::str(high).cast<std::string>() + "], got " +
+                                        py::str(value).cast<std::string>());
     }
 }
 
@@ -127,9 +128,11 @@ void check_kind(const Field& field, const ArrayType& type, PyArrayObject* array,
         if (!numpy.attr("isfinite")(values).attr("all")().cast<bool>())
             throw std::invalid_argument(name + " must be finite integers, got " + shown(values.ptr()));
     }
-    if (given == 'O') throw TypeMistake(name + " must be an array of numbers, got " + shown(reinterpret_cast<PyObject*>(array)));
-    throw TypeMistake(name + " " + rule_for(field) + (type.kind == 'f' || type.kind == 'b' ? "" : " (" + dtype_name_of(type) + ")") +
-                      ", got " + dtype_name(array));
+    if (given == 'O')
+        throw TypeMistake(name + " must be an array of numbers, got " + shown(reinterpret_cast<PyObject*>(array)));
+    throw TypeMistake(name + " " + rule_for(field) +
+                      (type.kind == 'f' || type.kind == 'b' ? "" : " (" + dtype_name_of(type) + ")") + ", got " +
+                      dtype_name(array));
 }
 
 }  // namespace
@@ -203,7 +206,8 @@ const std::byte* Inputs::scalar(const Field& field, PyObject* value) {
     }
 }
 
-const std::byte* Inputs::array(const Field& field, PyObject* value, std::optional<std::size_t> rows, const char* prefix) {
+const std::byte* Inputs::array(const Field& field, PyObject* value, std::optional<std::size_t> rows,
+                               const char* prefix) {
     const ArrayType type = array_type(field.dtype);
     if (PyArray_CheckExact(value)) {
         auto* const array = reinterpret_cast<PyArrayObject*>(value);
@@ -216,24 +220,26 @@ const std::byte* Inputs::array(const Field& field, PyObject* value, std::optiona
     const std::string name = prefix + field.name;
     PyObject* const converted = PyArray_FromAny(value, nullptr, 0, 0, 0, nullptr);
     if (converted == nullptr) {
-        if (!PyErr_ExceptionMatches(PyExc_ValueError) && !PyErr_ExceptionMatches(PyExc_TypeError)) throw py::error_already_set();
+        if (!PyErr_ExceptionMatches(PyExc_ValueError) && !PyErr_ExceptionMatches(PyExc_TypeError))
+            throw py::error_already_set();
         PyErr_Clear();
         throw TypeMistake(name + " must be an array, got " + shown(value));
     }
     auto* array = reinterpret_cast<PyArrayObject*>(converted);
     const py::object held = py::reinterpret_steal<py::object>(converted);
-    if (!PyTypeNum_ISNUMBER(PyArray_TYPE(array)) && !PyTypeNum_ISBOOL(PyArray_TYPE(array)) && PyArray_TYPE(array) == NPY_OBJECT &&
-        PyArray_NDIM(array) == 0 && PyLong_Check(value))
+    if (!PyTypeNum_ISNUMBER(PyArray_TYPE(array)) && !PyTypeNum_ISBOOL(PyArray_TYPE(array)) &&
+        PyArray_TYPE(array) == NPY_OBJECT && PyArray_NDIM(array) == 0 && PyLong_Check(value))
         throw std::invalid_argument(name + " must fit in 64 bits, got " + shown(value));
     check_kind(field, type, array, name);
     if (!shape_fits(field, array, rows))
-        throw std::invalid_argument(name + " must have shape " + shape_text(field.shape, rows) + ", got " + shape_text(array));
+        throw std::invalid_argument(name + " must have shape " + shape_text(field.shape, rows) + ", got " +
+                                    shape_text(array));
     const char given = PyArray_DESCR(array)->kind;
     if (type.kind != 'f' && !(given == type.kind && static_cast<std::size_t>(PyArray_ITEMSIZE(array)) <= type.bytes))
         check_range(type, array, name);
-    PyObject* const stored = PyArray_FromAny(converted, PyArray_DescrFromType(type.number), 0, 0,
-                                             NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED | NPY_ARRAY_FORCECAST | NPY_ARRAY_ENSUREARRAY,
-                                             nullptr);
+    PyObject* const stored = PyArray_FromAny(
+        converted, PyArray_DescrFromType(type.number), 0, 0,
+        NPY_ARRAY_CARRAY_RO | NPY_ARRAY_NOTSWAPPED | NPY_ARRAY_FORCECAST | NPY_ARRAY_ENSUREARRAY, nullptr);
     if (stored == nullptr) throw py::error_already_set();
     keep(stored);
     return static_cast<const std::byte*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(stored)));
@@ -241,11 +247,8 @@ const std::byte* Inputs::array(const Field& field, PyObject* value, std::optiona
 
 const std::uint8_t* Inputs::flags(PyObject* value, std::size_t rows, const char* name) {
     if (value == nullptr || value == Py_None) {
-        npy_intp size = static_cast<npy_intp>(rows);
-        value = PyArray_ZEROS(1, &size, NPY_BOOL, 0);
-        if (value == nullptr) throw py::error_already_set();
-        keep(value);
-        return static_cast<const std::uint8_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(value)));
+        zeros_.resize(rows);
+        return zeros_.data();
     }
     static const Field kFlag{"", DType::b1, {}, 1};
     Field field = kFlag;

@@ -24,8 +24,8 @@ ArrayType array_type(DType dtype) noexcept;
 
 // Python values on their way into the store: contiguous bytes of a field's dtype, one row or `rows` of them.
 //
-// An array that already is what the store holds is used in place (and kept alive); anything else is converted once. Values
-// are never changed in silence: floats do not become integers, integers must fit.
+// An array that already is what the store holds is used in place (and kept alive); anything else is converted once.
+// Values are never changed in silence: floats do not become integers, integers must fit.
 class Inputs {
   public:
     explicit Inputs(const Schema& schema) noexcept : schema_(schema) {}
@@ -51,6 +51,7 @@ class Inputs {
     std::array<PyObject*, 16> kept_{};
     std::size_t kept_count_ = 0;
     std::vector<PyObject*> kept_more_;
+    std::vector<std::uint8_t> zeros_;  // flags that were not given
     std::array<std::uint64_t, kScalars> scalars_;
     std::size_t scalar_count_ = 0;
 };

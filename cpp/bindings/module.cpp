@@ -1,7 +1,7 @@
 #define RINGBACK_IMPORTS_NUMPY
-#include "numpy.hpp"
-
 #include "module.hpp"
+
+#include "numpy.hpp"
 
 namespace py = pybind11;
 

@@ -38,7 +38,8 @@ class Pool {
             return block;
         }
         void* block = bytes > memory_limit() ? nullptr : std::aligned_alloc(kAlignment, bytes);
-        if (block == nullptr) throw OutOfMemory("the batch must fit in memory, got " + std::to_string(bytes) + " bytes");
+        if (block == nullptr)
+            throw OutOfMemory("the batch must fit in memory, got " + std::to_string(bytes) + " bytes");
         return block;
     }
 
@@ -60,7 +61,8 @@ class Pool {
 PyObject* take_block(std::size_t bytes, std::byte*& data) {
     void* const block = Pool::instance().take(bytes);
     PyObject* const capsule = PyCapsule_New(block, kCapsule, [](PyObject* self) {
-        Pool::instance().give(PyCapsule_GetPointer(self, kCapsule), reinterpret_cast<std::size_t>(PyCapsule_GetContext(self)));
+        Pool::instance().give(PyCapsule_GetPointer(self, kCapsule),
+                              reinterpret_cast<std::size_t>(PyCapsule_GetContext(self)));
     });
     if (capsule == nullptr) {
         std::free(block);
@@ -78,7 +80,8 @@ Outputs::~Outputs() {
     for (PyObject* object : kept_) Py_DECREF(object);
 }
 
-std::size_t Outputs::add(const ArrayType& type, std::span<const std::int64_t> leading, std::span<const std::int64_t> row) {
+std::size_t Outputs::add(const ArrayType& type, std::span<const std::int64_t> leading,
+                         std::span<const std::int64_t> row) {
     Slot slot{type, 0, {}, type.bytes, nullptr, nullptr};
     for (const std::int64_t n : leading) slot.shape[slot.axes++] = static_cast<npy_intp>(n);
     for (const std::int64_t n : row) slot.shape[slot.axes++] = static_cast<npy_intp>(n);
@@ -102,7 +105,8 @@ void Outputs::use(std::size_t output, PyObject* given, const std::string& name) 
         if (!py::hasattr(given, "numpy"))
             throw TypeMistake("out: " + name + " must be an array or a CPU tensor, got " + shown(given));
         array = array.attr("numpy")();
-        if (!PyArray_Check(array.ptr())) throw TypeMistake("out: " + name + " must be an array or a CPU tensor, got " + shown(given));
+        if (!PyArray_Check(array.ptr()))
+            throw TypeMistake("out: " + name + " must be an array or a CPU tensor, got " + shown(given));
     }
     auto* const a = reinterpret_cast<PyArrayObject*>(array.ptr());
     const PyArray_Descr* descr = PyArray_DESCR(a);
@@ -112,9 +116,10 @@ void Outputs::use(std::size_t output, PyObject* given, const std::string& name) 
     if (!fits) {
         py::tuple shape(static_cast<std::size_t>(slot.axes));
         for (int axis = 0; axis < slot.axes; ++axis) shape[static_cast<std::size_t>(axis)] = slot.shape[axis];
-        const auto dtype = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyArray_DescrFromType(slot.type.number)));
-        throw std::invalid_argument("out: " + name + " must have shape " + py::repr(shape).cast<std::string>() + " and dtype " +
-                                    py::str(dtype).cast<std::string>() + ", got " +
+        const auto dtype =
+            py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyArray_DescrFromType(slot.type.number)));
+        throw std::invalid_argument("out: " + name + " must have shape " + py::repr(shape).cast<std::string>() +
+                                    " and dtype " + py::str(dtype).cast<std::string>() + ", got " +
                                     py::repr(array.attr("shape")).cast<std::string>() + " and " +
                                     py::str(array.attr("dtype")).cast<std::string>());
     }
@@ -146,8 +151,8 @@ void Outputs::allocate() {
         } else {
             base = take_block(round_up(slot.bytes), slot.data);
         }
-        slot.object = PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(slot.type.number), slot.axes, slot.shape, nullptr,
-                                           slot.data, NPY_ARRAY_CARRAY, nullptr);
+        slot.object = PyArray_NewFromDescr(&PyArray_Type, PyArray_DescrFromType(slot.type.number), slot.axes,
+                                           slot.shape, nullptr, slot.data, NPY_ARRAY_CARRAY, nullptr);
         if (slot.object == nullptr || PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(slot.object), base) < 0) {
             if (slot.object == nullptr) Py_DECREF(base);
             throw py::error_already_set();

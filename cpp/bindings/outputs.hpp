@@ -15,9 +15,9 @@ namespace ringback::bindings {
 
 // Arrays on their way to Python: planned one by one, allocated together, filled without the interpreter's lock.
 //
-// Each is fresh, writable and aligned to 64 bytes. Small ones of one batch share a block of memory, so keeping one of them
-// keeps the batch alive; large ones own theirs. Blocks are recycled through a pool of at most 64 MiB, which spares page
-// faults. The caller's own arrays can stand in for fresh ones.
+// Each is fresh, writable and aligned to 64 bytes. Small ones of one batch share a block of memory, so keeping one of
+// them keeps the batch alive; large ones own theirs. Blocks are recycled through a pool of at most 64 MiB, which spares
+// page faults. The caller's own arrays can stand in for fresh ones.
 class Outputs {
   public:
     Outputs() { slots_.reserve(24); }

@@ -48,34 +48,27 @@ StreamKey stream_of(PyObject* value, const char* name = "stream") {
 }
 
 StreamKey stream_or_name(py::handle value) {
-    if (!PyUnicode_Check(value.ptr())) return stream_of(value.ptr());
-    Py_ssize_t size = 0;
-    const char* const text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
-    if (text == nullptr) {
-        PyErr_Clear();
-        throw std::invalid_argument("stream must be valid Unicode text, got " + shown(value.ptr()));
-    }
-    return std::string(text, static_cast<std::size_t>(size));
+    if (PyUnicode_Check(value.ptr())) return read_text(value.ptr(), "stream");
+    return stream_of(value.ptr());
 }
 
 std::vector<std::int64_t> read_ids(PyObject* ids) {
-    const py::object array = py::reinterpret_steal<py::object>(PyArray_FromAny(ids, nullptr, 0, 1, NPY_ARRAY_DEFAULT, nullptr));
+    const py::object array =
+        py::reinterpret_steal<py::object>(PyArray_FromAny(ids, nullptr, 0, 1, NPY_ARRAY_DEFAULT, nullptr));
     if (!array) {
         PyErr_Clear();
         throw TypeMistake("ids must be an integer or a 1-D array of integers, got " + shown(ids));
     }
     auto* const a = reinterpret_cast<PyArrayObject*>(array.ptr());
     const char kind = PyArray_DESCR(a)->kind;
-    if (PyArray_SIZE(a) > 0 && kind != 'i' && kind != 'u')
-        throw TypeMistake("ids must be integers, got " + shown(ids));
+    if (PyArray_SIZE(a) > 0 && kind != 'i' && kind != 'u') throw TypeMistake("ids must be integers, got " + shown(ids));
     if (kind == 'u' && PyArray_ITEMSIZE(a) == 8 && PyArray_SIZE(a) > 0) {
         const py::object largest = array.attr("max")().attr("item")();
         if (largest > py::int_(std::numeric_limits<std::int64_t>::max()))
             throw std::invalid_argument("ids must fit in 63 bits, got " + shown(largest.ptr()));
     }
-    const py::object wide =
-        py::reinterpret_steal<py::object>(PyArray_FromAny(array.ptr(), PyArray_DescrFromType(NPY_INT64), 0, 1,
-                                                          NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST, nullptr));
+    const py::object wide = py::reinterpret_steal<py::object>(PyArray_FromAny(
+        array.ptr(), PyArray_DescrFromType(NPY_INT64), 0, 1, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST, nullptr));
     if (!wide) throw py::error_already_set();
     const auto* data = static_cast<const std::int64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(wide.ptr())));
     return {data, data + PyArray_SIZE(a)};
@@ -85,7 +78,8 @@ py::object array_of(const std::vector<std::int64_t>& values) {
     npy_intp size = static_cast<npy_intp>(values.size());
     PyObject* const array = PyArray_SimpleNew(1, &size, NPY_INT64);
     if (array == nullptr) throw py::error_already_set();
-    std::copy(values.begin(), values.end(), static_cast<std::int64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array))));
+    std::copy(values.begin(), values.end(),
+              static_cast<std::int64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array))));
     return py::reinterpret_steal<py::object>(array);
 }
 
@@ -110,9 +104,11 @@ void check_out(PyObject* out, PyTypeObject* type) {
     for (const auto& item : py::reinterpret_borrow<py::dict>(out)) {
         bool known = false;
         for (int f = 0; f < static_cast<int>(FieldName::count); ++f)
-            known = known || (PyUnicode_Check(item.first.ptr()) &&
-                              PyUnicode_CompareWithASCIIString(item.first.ptr(), name_of(static_cast<FieldName>(f))) == 0);
-        if (!known) throw std::invalid_argument("out must have fields of the batch only, got " + shown(item.first.ptr()));
+            known =
+                known || (PyUnicode_Check(item.first.ptr()) &&
+                          PyUnicode_CompareWithASCIIString(item.first.ptr(), name_of(static_cast<FieldName>(f))) == 0);
+        if (!known)
+            throw std::invalid_argument("out must have fields of the batch only, got " + shown(item.first.ptr()));
     }
 }
 
@@ -126,7 +122,9 @@ class BatchOutputs {
     }
 
     // A field with one array: scalars a step.
-    std::size_t scalar(FieldName field, DType dtype) { return single(field, outputs_.add(array_type(dtype), leading_, {})); }
+    std::size_t scalar(FieldName field, DType dtype) {
+        return single(field, outputs_.add(array_type(dtype), leading_, {}));
+    }
     std::size_t exact(FieldName field, DType dtype, std::size_t axes) {
         return single(field, outputs_.add_exact(array_type(dtype), std::span(leading_).first(axes)));
     }
@@ -139,7 +137,8 @@ class BatchOutputs {
             if (i == 0) first = output;
         }
         if (const py::object given = given_out(out_, field))
-            structure.flatten(given.ptr(), "", [&](std::size_t i, PyObject* leaf) { outputs_.use(first + i, leaf, fields[i].name); });
+            structure.flatten(given.ptr(), "",
+                              [&](std::size_t i, PyObject* leaf) { outputs_.use(first + i, leaf, fields[i].name); });
         nested_.push_back({field, first, &structure});
         return first;
     }
@@ -226,13 +225,14 @@ class TransitionOutputs : public BatchOutputs<TransitionField> {
   private:
     const Schema& schema_;
     bool discounted_;
-    std::size_t observations_, next_, actions_, extras_, reward_, done_, terminated_, truncated_, discount_ = 0, steps_ = 0, ids_;
+    std::size_t observations_, next_, actions_, extras_, reward_, done_, terminated_, truncated_, discount_ = 0,
+                                                                                                  steps_ = 0, ids_;
 };
 
 }  // namespace
 
-Replay::Replay(std::int64_t capacity, py::handle observation, py::handle action, py::handle extras, const Rng::State& seed,
-               const std::string& on_mismatch)
+Replay::Replay(std::int64_t capacity, py::handle observation, py::handle action, py::handle extras,
+               const Rng::State& seed, const std::string& on_mismatch)
     : observation_(observation, observation_fields_),
       action_(action, action_fields_),
       extras_(extras, extras_fields_),
@@ -242,10 +242,13 @@ Replay::Replay(std::int64_t capacity, py::handle observation, py::handle action,
       core_(new_store(), seed) {
     for (const Field& field : schema_.fields())
         if (field.shape.size() + 4 > Outputs::kMaxAxes)
-            throw std::invalid_argument(field.name + " must have at most 8 axes, got " + std::to_string(field.shape.size()));
+            throw std::invalid_argument(field.name + " must have at most 8 axes, got " +
+                                        std::to_string(field.shape.size()));
 }
 
-std::unique_ptr<StepStore> Replay::new_store() const { return std::make_unique<StepStore>(schema_, capacity_, mismatch_); }
+std::unique_ptr<StepStore> Replay::new_store() const {
+    return std::make_unique<StepStore>(schema_, capacity_, mismatch_);
+}
 
 std::int64_t Replay::live() const {
     return core_.read(0, [](const Core& core) { return core.store->live(); });
@@ -253,16 +256,25 @@ std::int64_t Replay::live() const {
 
 std::int64_t Replay::capacity() const { return capacity_; }
 
-// ---- writing ---------------------------------------------------------------------------------------------------------
+// ---- writing
+// ---------------------------------------------------------------------------------------------------------
+
+std::string Replay::names_of_extras() const {
+    std::string names;
+    for (const Field& field : extras_fields_) names += (names.empty() ? "" : ", ") + field.name;
+    return names;
+}
 
 void Replay::check_extras_given(PyObject* extras) const {
-    if (extras_fields_.empty() && extras != nullptr && extras != Py_None && PyDict_Check(extras) && PyDict_Size(extras) == 0) return;
+    if (extras_fields_.empty() && extras != nullptr && extras != Py_None && PyDict_Check(extras) &&
+        PyDict_Size(extras) == 0)
+        return;
     const bool given = extras != nullptr && extras != Py_None;
     if (given && extras_fields_.empty())
         throw std::invalid_argument("extras must be declared at construction, got " + shown(extras));
     if (!given && !extras_fields_.empty())
         throw std::invalid_argument("extras must be given with every step, got None; declared are " +
-                                    extras_fields_.front().name + (extras_fields_.size() > 1 ? ", ..." : ""));
+                                    names_of_extras());
 }
 
 // The warning comes before the first write that follows its cause: if it is an error, that write has changed nothing.
@@ -270,10 +282,12 @@ template <class F>
 void Replay::write(std::size_t steps, F&& f) {
     if (kept_many_ && !warned_) {
         warned_ = true;
-        if (PyErr_WarnEx(PyExc_UserWarning,
-                         "ReplayBuffer: more than 1 % of the observations differ from the next_observation of the step before; "
-                         "each of these is kept beside the rows, at the price of memory (stats()['kept_successors'] counts them)",
-                         1) < 0)
+        if (PyErr_WarnEx(
+                PyExc_UserWarning,
+                "ReplayBuffer: more than 1 % of the observations differ from the next_observation of the step before; "
+                "each of these is kept beside the rows, at the price of memory (stats()['kept_successors'] counts "
+                "them)",
+                1) < 0)
             throw py::error_already_set();
     }
     const bool many = core_.write(steps * schema_.row_bytes(), [&](Core& core) {
@@ -294,26 +308,34 @@ PyObject* Replay::add(PyObject* const* args, Py_ssize_t given, PyObject* keyword
     Pointers fields(schema_.fields().size()), successors(schema_.observation_count());
     const std::size_t actions = schema_.observation_count(), first_extra = schema_.extras_begin();
     observation_.flatten(observation, "", [&](std::size_t i, PyObject* leaf) { fields[i] = inputs.row(i, leaf); });
-    action_.flatten(action, "", [&](std::size_t i, PyObject* leaf) { fields[actions + i] = inputs.row(actions + i, leaf); });
+    action_.flatten(action, "",
+                    [&](std::size_t i, PyObject* leaf) { fields[actions + i] = inputs.row(actions + i, leaf); });
     fields[schema_.reward_index()] = inputs.row(schema_.reward_index(), reward);
-    observation_.flatten(next_observation, "next_", [&](std::size_t i, PyObject* leaf) { successors[i] = inputs.row(i, leaf, "next_"); });
+    observation_.flatten(next_observation, "next_",
+                         [&](std::size_t i, PyObject* leaf) { successors[i] = inputs.row(i, leaf, "next_"); });
     if (extras != nullptr || !extras_fields_.empty()) {
         check_extras_given(extras);
         if (!extras_fields_.empty())
-            extras_.flatten(extras, "", [&](std::size_t i, PyObject* leaf) { fields[first_extra + i] = inputs.row(first_extra + i, leaf); });
+            extras_.flatten(extras, "", [&](std::size_t i, PyObject* leaf) {
+                fields[first_extra + i] = inputs.row(first_extra + i, leaf);
+            });
     }
     const std::uint8_t ended = read_flag(terminated, "terminated");
     const std::uint8_t cut = truncated != nullptr && read_flag(truncated, "truncated");
     const StreamKey key = stream_of(stream);
 
     std::int64_t id = 0;
-    write(1, [&](StepStore& store) { store.write({1, fields.span(), successors.span(), &ended, &cut}, {&key, 1}, {&id, 1}); });
+    write(1, [&](StepStore& store) {
+        store.write({1, fields.span(), successors.span(), &ended, &cut}, {&key, 1}, {&id, 1});
+    });
     return PyLong_FromLongLong(id);
 }
 
 PyObject* Replay::add_batch(PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
     static constexpr Signature<8> kSignature{
-        {"observations", "actions", "rewards", "next_observations", "terminations", "truncations", "streams", "extras"}, 5, 8};
+        {"observations", "actions", "rewards", "next_observations", "terminations", "truncations", "streams", "extras"},
+        5,
+        8};
     const auto [observations, actions, rewards, next_observations, terminations, truncations, streams, extras] =
         kSignature.parse(args, given, keywords);
 
@@ -327,7 +349,8 @@ PyObject* Replay::add_batch(PyObject* const* args, Py_ssize_t given, PyObject* k
     Inputs inputs(schema_);
     Pointers fields(schema_.fields().size()), successors(schema_.observation_count());
     const std::size_t first_action = schema_.observation_count(), first_extra = schema_.extras_begin();
-    observation_.flatten(observations, "", [&](std::size_t i, PyObject* leaf) { fields[i] = inputs.rows(i, leaf, count); });
+    observation_.flatten(observations, "",
+                         [&](std::size_t i, PyObject* leaf) { fields[i] = inputs.rows(i, leaf, count); });
     action_.flatten(actions, "", [&](std::size_t i, PyObject* leaf) {
         fields[first_action + i] = inputs.rows(first_action + i, leaf, count);
     });
@@ -342,9 +365,10 @@ PyObject* Replay::add_batch(PyObject* const* args, Py_ssize_t given, PyObject* k
     const std::uint8_t* const ended = inputs.flags(terminations, count, "terminations");
     const std::uint8_t* const cut = inputs.flags(truncations, count, "truncations");
 
-    std::vector<StreamKey> keys(count);
+    std::vector<StreamKey> named;
     if (streams == nullptr || streams == Py_None) {
-        for (std::size_t i = 0; i < count; ++i) keys[i] = static_cast<std::int64_t>(i);
+        while (first_streams_.size() < count)
+            first_streams_.emplace_back(static_cast<std::int64_t>(first_streams_.size()));
     } else {
         const py::object items = py::reinterpret_steal<py::object>(PySequence_Fast(streams, ""));
         if (!items) {
@@ -357,7 +381,7 @@ PyObject* Replay::add_batch(PyObject* const* args, Py_ssize_t given, PyObject* k
         std::vector<std::int64_t> numbers(count);
         for (std::size_t i = 0; i < count; ++i) {
             numbers[i] = read_integer(PySequence_Fast_GET_ITEM(items.ptr(), static_cast<Py_ssize_t>(i)), "streams");
-            keys[i] = numbers[i];
+            named.emplace_back(numbers[i]);
         }
         std::sort(numbers.begin(), numbers.end());
         const auto twice = std::adjacent_find(numbers.begin(), numbers.end());
@@ -365,16 +389,20 @@ PyObject* Replay::add_batch(PyObject* const* args, Py_ssize_t given, PyObject* k
             throw std::invalid_argument("streams must differ, got " + std::to_string(*twice) + " twice");
     }
 
+    const std::vector<StreamKey>& keys = named.empty() ? first_streams_ : named;
     npy_intp size = static_cast<npy_intp>(count);
     const py::object ids = py::reinterpret_steal<py::object>(PyArray_SimpleNew(1, &size, NPY_INT64));
     if (!ids) throw py::error_already_set();
     auto* const out = static_cast<std::int64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(ids.ptr())));
-    write(count, [&](StepStore& store) { store.write({count, fields.span(), successors.span(), ended, cut}, keys, {out, count}); });
+    write(count, [&](StepStore& store) {
+        store.write({count, fields.span(), successors.span(), ended, cut}, {keys.data(), count}, {out, count});
+    });
     return py::object(ids).release().ptr();
 }
 
 py::object Replay::add_chunk(py::object observations, py::object actions, py::object rewards, py::object extras,
-                             std::int64_t steps, py::object stream, py::object started, bool terminated, bool truncated, bool cut) {
+                             std::int64_t steps, py::object stream, py::object started, bool terminated, bool truncated,
+                             bool cut) {
     const std::int64_t start = read_integer(started.ptr(), "t_started");
     const auto count = static_cast<std::size_t>(steps);
     Inputs inputs(schema_);
@@ -398,7 +426,8 @@ py::object Replay::add_chunk(py::object observations, py::object actions, py::ob
     }
     std::vector<std::int64_t> ids(count);
     write(count, [&](StepStore& store) {
-        store.write_chunk({count, fields.span(), successors.span(), nullptr, nullptr}, key, start, cut, terminated, truncated, ids);
+        store.write_chunk({count, fields.span(), successors.span(), nullptr, nullptr}, key, start, cut, terminated,
+                          truncated, ids);
     });
     return array_of(ids);
 }
@@ -443,11 +472,13 @@ void Replay::set(py::object ids, const std::string& field, py::object values) {
         std::vector<std::uint32_t> rows;
         for (const std::int64_t number : numbers) rows.push_back(core.store->row_of_number(number));
         for (const auto& [f, data] : columns)
-            for (std::size_t i = 0; i < rows.size(); ++i) core.store->set_field(rows[i], f, data + i * schema_.place(f).bytes);
+            for (std::size_t i = 0; i < rows.size(); ++i)
+                core.store->set_field(rows[i], f, data + i * schema_.place(f).bytes);
     });
 }
 
-// ---- reading ---------------------------------------------------------------------------------------------------------
+// ---- reading
+// ---------------------------------------------------------------------------------------------------------
 
 PyObject* Replay::handed_out(PyObject* batch) const {
     if (finish.is_none()) return batch;
@@ -470,7 +501,8 @@ PyObject* Replay::sample_transitions(PyObject* const* args, Py_ssize_t given, Py
             PyErr_Clear();
             throw TypeMistake("gamma must be a number, got " + shown(gamma));
         }
-        if (!(reduce.gamma >= 0.0 && reduce.gamma <= 1.0)) throw std::invalid_argument("gamma must be in [0, 1], got " + shown(gamma));
+        if (!(reduce.gamma >= 0.0 && reduce.gamma <= 1.0))
+            throw std::invalid_argument("gamma must be in [0, 1], got " + shown(gamma));
     } else if (reduce.n > 1) {
         throw std::invalid_argument("gamma must be given with n_step > 1, got None");
     }
@@ -480,8 +512,8 @@ PyObject* Replay::sample_transitions(PyObject* const* args, Py_ssize_t given, Py
         if (stored == 0 || (!replace && count > stored)) Sampler::refuse_steps(count, stored);
     }
 
-    TransitionOutputs batch(schema_, observation_, observation_fields_, action_, action_fields_, extras_, extras_fields_, count,
-                            discounted, out);
+    TransitionOutputs batch(schema_, observation_, observation_fields_, action_, action_fields_, extras_,
+                            extras_fields_, count, discounted, out);
     Workspace& work = workspace();
     TransitionOut to = std::move(work.transitions);
     batch.allocate(to);
@@ -510,7 +542,8 @@ PyObject* Replay::sample_sequences(PyObject* const* args, Py_ssize_t given, PyOb
     const auto size = static_cast<std::size_t>(count), steps = static_cast<std::size_t>(length);
     const std::int64_t stored = live();
     if (length > stored)
-        throw std::invalid_argument("length must be <= the steps stored (" + std::to_string(stored) + "), got " + std::to_string(length));
+        throw std::invalid_argument("length must be <= the steps stored (" + std::to_string(stored) + "), got " +
+                                    std::to_string(length));
     for (bool counted = false; !counted;) {
         std::int64_t starts = 0;
         counted = core_.read(0, [&](const Core& core) {
@@ -518,7 +551,8 @@ PyObject* Replay::sample_sequences(PyObject* const* args, Py_ssize_t given, PyOb
             if (index != nullptr) starts = index->starts.total();
             return index != nullptr;
         });
-        if (!counted) core_.write(0, [&](Core& core) { core.store->prepare_windows(std::min(length, core.store->capacity())); });
+        if (!counted)
+            core_.write(0, [&](Core& core) { core.store->prepare_windows(std::min(length, core.store->capacity())); });
         if (counted && (starts == 0 || (!replace && count > starts))) Sampler::refuse_windows(count, starts, length);
     }
 
@@ -527,7 +561,8 @@ PyObject* Replay::sample_sequences(PyObject* const* args, Py_ssize_t given, PyOb
     const std::size_t actions = batch.nested(F::actions, action_, action_fields_);
     const std::size_t extras = batch.nested(F::extras, extras_, extras_fields_);
     const std::size_t reward = batch.scalar(F::rewards, DType::f32), done = batch.scalar(F::dones, DType::f32);
-    const std::size_t terminated = batch.scalar(F::terminations, DType::b1), truncated = batch.scalar(F::truncations, DType::b1);
+    const std::size_t terminated = batch.scalar(F::terminations, DType::b1),
+                      truncated = batch.scalar(F::truncations, DType::b1);
     const std::size_t first = batch.scalar(F::is_first, DType::b1), last = batch.scalar(F::is_last, DType::b1);
     const std::size_t ids = batch.exact(F::ids, DType::i64, 2), start_ids = batch.exact(F::start_ids, DType::i64, 1);
 
@@ -536,7 +571,8 @@ PyObject* Replay::sample_sequences(PyObject* const* args, Py_ssize_t given, PyOb
     outputs.allocate();
     SequenceOut to = std::move(work.sequences);
     to.fields.clear();
-    for (std::size_t i = 0; i < schema_.observation_count(); ++i) to.fields.push_back({i, outputs.data(observations + i)});
+    for (std::size_t i = 0; i < schema_.observation_count(); ++i)
+        to.fields.push_back({i, outputs.data(observations + i)});
     for (std::size_t i = 0; i < schema_.action_count(); ++i)
         to.fields.push_back({schema_.observation_count() + i, outputs.data(actions + i)});
     for (std::size_t i = schema_.extras_begin(); i < schema_.fields().size(); ++i)
@@ -563,12 +599,14 @@ PyObject* Replay::sample_sequences(PyObject* const* args, Py_ssize_t given, PyOb
             core.sampled += count * length;
         }
         for (std::size_t i = 0; i < size; ++i)
-            window_rows(store, store.episode(work.starts[i].slot), work.starts[i].t, {work.rows.data() + i * steps, steps});
+            window_rows(store, store.episode(work.starts[i].slot), work.starts[i].t,
+                        {work.rows.data() + i * steps, steps});
         work.gather.sequences(store, work.rows, steps, to);
         for (std::size_t i = 0; i < size; ++i) starts_out[i] = to.ids[i * steps];
         return true;
     };
-    while (!core_.read(outputs.bytes(), sample)) core_.write(0, [&](Core& core) { core.store->prepare_windows(length); });
+    while (!core_.read(outputs.bytes(), sample))
+        core_.write(0, [&](Core& core) { core.store->prepare_windows(length); });
     work.sequences = std::move(to);
     return handed_out(batch.release());
 }
@@ -581,8 +619,8 @@ py::object Replay::valid_starts(std::int64_t length) const {
 
 py::object Replay::get(py::object ids) const {
     const std::vector<std::int64_t> numbers = read_ids(ids.ptr());
-    TransitionOutputs batch(schema_, observation_, observation_fields_, action_, action_fields_, extras_, extras_fields_,
-                            static_cast<std::int64_t>(numbers.size()), false, nullptr);
+    TransitionOutputs batch(schema_, observation_, observation_fields_, action_, action_fields_, extras_,
+                            extras_fields_, static_cast<std::int64_t>(numbers.size()), false, nullptr);
     Workspace& work = workspace();
     TransitionOut to = std::move(work.transitions);
     batch.allocate(to);
@@ -605,9 +643,14 @@ py::dict Replay::stats() const {
     const Numbers n = core_.read(0, [](const Core& core) {
         const StepStore& store = *core.store;
         const std::lock_guard guard(core.rng_mutex);
-        return Numbers{store.live(),    store.episode_count(), store.open_count() + static_cast<std::int64_t>(store.streams().dormant().size()),
-                       store.written(), core.sampled,          store.oldest(),
-                       store.kept_successors(), store.bytes()};
+        return Numbers{store.live(),
+                       store.episode_count(),
+                       store.open_count() + static_cast<std::int64_t>(store.streams().dormant().size()),
+                       store.written(),
+                       core.sampled,
+                       store.oldest(),
+                       store.kept_successors(),
+                       store.bytes()};
     });
     py::dict stats;
     stats["size"] = n.size;

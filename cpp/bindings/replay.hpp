@@ -37,8 +37,8 @@ class Replay {
 
     // observations (T + 1, ...), actions (T, ...), rewards (T,), extras {name: (T, ...)}
     pybind11::object add_chunk(pybind11::object observations, pybind11::object actions, pybind11::object rewards,
-                               pybind11::object extras, std::int64_t steps, pybind11::object stream, pybind11::object started,
-                               bool terminated, bool truncated, bool cut);
+                               pybind11::object extras, std::int64_t steps, pybind11::object stream,
+                               pybind11::object started, bool terminated, bool truncated, bool cut);
     bool end_episode(pybind11::object stream);
     pybind11::object valid_starts(std::int64_t length) const;
     pybind11::object get(pybind11::object ids) const;
@@ -69,6 +69,7 @@ class Replay {
     using Lock = Guarded<Core, Interpreter>;
 
     std::unique_ptr<StepStore> new_store() const;
+    std::string names_of_extras() const;
     void check_extras_given(PyObject* extras) const;
     template <class F>
     void write(std::size_t steps, F&& f);
@@ -82,6 +83,8 @@ class Replay {
     std::int64_t capacity_;
     Mismatch mismatch_;
     Lock core_;
+    std::vector<StreamKey>
+        first_streams_;  // 0, 1, 2, ...: as many as a batch has had; used with the interpreter's lock held
     bool kept_many_ = false, warned_ = false;  // successors kept beside the rows
 };
 

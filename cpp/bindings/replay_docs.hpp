@@ -3,7 +3,8 @@
 // Docstrings of the methods that are C++ themselves. The first line is the signature that help() and inspect read.
 namespace ringback::bindings::docs {
 
-inline constexpr char kAdd[] = R"(add($self, observation, action, reward, next_observation, terminated, truncated=False, stream=0, extras=None)
+inline constexpr char kAdd[] =
+    R"(add($self, observation, action, reward, next_observation, terminated, truncated=False, stream=0, extras=None)
 --
 
 Write one step of one stream.
@@ -42,7 +43,8 @@ Copies its input; O(1), about 0.3 microseconds by position and twice that by key
 nothing. Once ``capacity`` steps are stored, the oldest one of all streams goes.
 )";
 
-inline constexpr char kAddBatch[] = R"(add_batch($self, observations, actions, rewards, next_observations, terminations, truncations=None, streams=None, extras=None)
+inline constexpr char kAddBatch[] =
+    R"(add_batch($self, observations, actions, rewards, next_observations, terminations, truncations=None, streams=None, extras=None)
 --
 
 Write one step of each of E streams.
@@ -73,7 +75,8 @@ The same as E calls of ``add``. For the vector environments of gymnasium mind th
 ``next_observations`` at an end is the final observation, and a reset row is not a step.
 )";
 
-inline constexpr char kSampleTransitions[] = R"(sample_transitions($self, batch_size, *, n_step=1, gamma=None, replace=False, out=None)
+inline constexpr char kSampleTransitions[] =
+    R"(sample_transitions($self, batch_size, *, n_step=1, gamma=None, replace=False, out=None)
 --
 
 Draw steps uniformly from all that are stored.

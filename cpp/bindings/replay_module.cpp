@@ -16,7 +16,8 @@ Replay* replay_of(PyObject* self) {
     auto* const instance = reinterpret_cast<py::detail::instance*>(self);
     auto* const replay = static_cast<Replay*>(instance->simple_layout ? instance->simple_value_holder[0]
                                                                       : instance->get_value_and_holder().value_ptr());
-    if (replay == nullptr) PyErr_SetString(PyExc_RuntimeError, "ReplayBuffer: __init__ must be called first, got a call without");
+    if (replay == nullptr)
+        PyErr_SetString(PyExc_RuntimeError, "ReplayBuffer: __init__ must be called first, got a call without");
     return replay;
 }
 
@@ -65,43 +66,54 @@ void bind_replay(py::module_& m) {
     m.attr("Transitions") = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(transitions_type()));
     m.attr("Sequences") = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(sequences_type()));
 
-    m.attr("BATCH_FIELDS") = py::dict(py::arg("Transitions") = names_of<TransitionField>(), py::arg("Sequences") = names_of<SequenceField>());
+    m.attr("BATCH_FIELDS") = py::dict(py::arg("Transitions") = names_of<TransitionField>(),
+                                      py::arg("Sequences") = names_of<SequenceField>());
 
     py::class_<Replay> replay(m, "Replay", "The compiled side of ringback.ReplayBuffer.");
     replay
         .def(py::init([](std::int64_t capacity, py::object observation, py::object action, py::object extras,
                          const std::vector<std::uint64_t>& seed, const std::string& on_mismatch) {
                  return named("ReplayBuffer", [&] {
-                     return std::make_unique<Replay>(capacity, observation, action, extras, seed_words(seed), on_mismatch);
+                     return std::make_unique<Replay>(capacity, observation, action, extras, seed_words(seed),
+                                                     on_mismatch);
                  });
              }),
-             py::arg("capacity"), py::arg("observation"), py::arg("action"), py::arg("extras"), py::arg("seed"), py::arg("on_mismatch"))
+             py::arg("capacity"), py::arg("observation"), py::arg("action"), py::arg("extras"), py::arg("seed"),
+             py::arg("on_mismatch"))
         .def("_add_chunk",
-             [](Replay& self, py::object observations, py::object actions, py::object rewards, py::object extras, std::int64_t steps,
-                py::object stream, py::object start, bool terminated, bool truncated, bool cut) {
+             [](Replay& self, py::object observations, py::object actions, py::object rewards, py::object extras,
+                std::int64_t steps, py::object stream, py::object start, bool terminated, bool truncated, bool cut) {
                  return named("ReplayBuffer.add_episode", [&] {
-                     return self.add_chunk(observations, actions, rewards, extras, steps, stream, start, terminated, truncated, cut);
+                     return self.add_chunk(observations, actions, rewards, extras, steps, stream, start, terminated,
+                                           truncated, cut);
                  });
              })
-        .def("_end_episode", [](Replay& self, py::object stream) { return named("ReplayBuffer.end_episode", [&] { return self.end_episode(stream); }); })
-        .def("_valid_starts", [](const Replay& self, py::object length) {
-            return named("ReplayBuffer.valid_starts", [&] { return self.valid_starts(read_count(length.ptr(), "length")); });
-        })
-        .def("_get", [](const Replay& self, py::object ids) { return named("ReplayBuffer.get", [&] { return self.get(ids); }); })
-        .def("_set", [](Replay& self, py::object ids, py::object field, py::object values) {
-            named("ReplayBuffer.set", [&] {
-                if (!PyUnicode_Check(field.ptr())) throw TypeMistake("field must be a string, got " + shown(field.ptr()));
-                self.set(ids, field.cast<std::string>(), values);
-            });
-        })
+        .def("_end_episode",
+             [](Replay& self, py::object stream) {
+                 return named("ReplayBuffer.end_episode", [&] { return self.end_episode(stream); });
+             })
+        .def("_valid_starts",
+             [](const Replay& self, py::object length) {
+                 return named("ReplayBuffer.valid_starts",
+                              [&] { return self.valid_starts(read_count(length.ptr(), "length")); });
+             })
+        .def("_get", [](const Replay& self,
+                        py::object ids) { return named("ReplayBuffer.get", [&] { return self.get(ids); }); })
+        .def("_set",
+             [](Replay& self, py::object ids, py::object field, py::object values) {
+                 named("ReplayBuffer.set", [&] { self.set(ids, read_text(field.ptr(), "field"), values); });
+             })
         .def("_stats", [](const Replay& self) { return named("ReplayBuffer.stats", [&] { return self.stats(); }); })
-        .def("_state_header", [](const Replay& self) { return named("ReplayBuffer.get_state", [&] { return self.state_header(); }); })
-        .def("_state_rows", [](const Replay& self, std::int64_t begin, std::int64_t count, std::uint64_t version) {
-            return named("ReplayBuffer.get_state", [&] { return self.state_rows(begin, count, version); });
-        })
-        .def("_set_state", [](Replay& self, py::dict header, py::iterable parts, bool close_open) {
-            named("ReplayBuffer.set_state", [&] { self.set_state(header, parts, close_open); });
-        })
+        .def("_state_header",
+             [](const Replay& self) { return named("ReplayBuffer.get_state", [&] { return self.state_header(); }); })
+        .def("_state_rows",
+             [](const Replay& self, std::int64_t begin, std::int64_t count, std::uint64_t version) {
+                 return named("ReplayBuffer.get_state", [&] { return self.state_rows(begin, count, version); });
+             })
+        .def("_set_state",
+             [](Replay& self, py::dict header, py::iterable parts, bool close_open) {
+                 named("ReplayBuffer.set_state", [&] { self.set_state(header, parts, close_open); });
+             })
         .def("__len__", [](const Replay& self) { return named("len", [&] { return self.live(); }); })
         .def_property_readonly("capacity", &Replay::capacity, "Steps that fit, over all streams.")
         .def_readwrite("_finish", &Replay::finish);

@@ -29,17 +29,13 @@ py::object key_object(const StreamKey& key) {
 }
 
 StreamKey key_of(py::handle object) {
-    if (!PyUnicode_Check(object.ptr())) return read_integer(object.ptr(), "state: a stream");
-    const char* const text = PyUnicode_AsUTF8(object.ptr());
-    if (text == nullptr) {
-        PyErr_Clear();
-        throw std::invalid_argument("state: a stream must be valid Unicode text, got " + shown(object.ptr()));
-    }
-    return std::string(text, static_cast<std::size_t>(py::len(py::reinterpret_borrow<py::object>(object).attr("encode")())));
+    if (PyUnicode_Check(object.ptr())) return read_text(object.ptr(), "state: a stream");
+    return read_integer(object.ptr(), "state: a stream");
 }
 
 py::object item(const py::dict& state, const char* name) {
-    if (!state.contains(name)) throw std::invalid_argument(std::string("state must have the field '") + name + "', got none");
+    if (!state.contains(name))
+        throw std::invalid_argument(std::string("state must have the field '") + name + "', got none");
     return state[name];
 }
 
@@ -80,8 +76,9 @@ py::dict Replay::state_header() const {
     });
     py::list schema;
     for (const Field& field : schema_.fields())
-        schema.append(py::make_tuple(field.name, py::str(py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(
-                                                     PyArray_DescrFromType(array_type(field.dtype).number)))),
+        schema.append(py::make_tuple(field.name,
+                                     py::str(py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(
+                                         PyArray_DescrFromType(array_type(field.dtype).number)))),
                                      py::tuple(py::cast(field.shape))));
     std::vector<std::uint32_t> slot;
     std::vector<std::int64_t> birth, first, end;
@@ -126,19 +123,25 @@ py::dict Replay::state_rows(std::int64_t begin, std::int64_t count, std::uint64_
         shape.insert(shape.end(), field.shape.begin(), field.shape.end());
         outputs.add_exact(array_type(field.dtype), shape);
     }
-    const std::size_t t = outputs.add_exact(array_type(DType::i64), rows), episode = outputs.add_exact(array_type(DType::u32), rows);
-    const std::size_t flags = outputs.add_exact(array_type(DType::u8), rows), owned = outputs.add_exact(array_type(DType::b1), rows);
+    const std::size_t t = outputs.add_exact(array_type(DType::i64), rows),
+                      episode = outputs.add_exact(array_type(DType::u32), rows);
+    const std::size_t flags = outputs.add_exact(array_type(DType::u8), rows),
+                      owned = outputs.add_exact(array_type(DType::b1), rows);
     outputs.allocate();
     for (std::size_t f = 0; f < schema_.fields().size(); ++f) fields.push_back(outputs.data(f));
     const auto size = static_cast<std::size_t>(count);
     const auto check = [&](const Core& core) {
-        if (core.version != version) throw std::runtime_error("the buffer must not change while its state is read, got a write");
+        if (core.version != version)
+            throw std::runtime_error("the buffer must not change while its state is read, got a write");
     };
     core_.read(outputs.bytes(), [&](const Core& core) {
         check(core);
         core.store->read_rows(begin, size,
-                              {fields, {outputs.as<std::int64_t>(t), size}, {outputs.as<std::uint32_t>(episode), size},
-                               {outputs.as<std::uint8_t>(flags), size}, {outputs.as<std::uint8_t>(owned), size}});
+                              {fields,
+                               {outputs.as<std::int64_t>(t), size},
+                               {outputs.as<std::uint32_t>(episode), size},
+                               {outputs.as<std::uint8_t>(flags), size},
+                               {outputs.as<std::uint8_t>(owned), size}});
     });
 
     std::int64_t own = 0;
@@ -158,7 +161,8 @@ py::dict Replay::state_rows(std::int64_t begin, std::int64_t count, std::uint64_
             const std::uint32_t row = core.store->row_of_number(begin + static_cast<std::int64_t>(i));
             for (std::size_t leaf = 0; leaf < schema_.observation_count(); ++leaf) {
                 const std::size_t bytes = schema_.place(leaf).bytes;
-                std::memcpy(successors.data(leaf) + next * bytes, core.store->successor(row, core.store->header(row), leaf), bytes);
+                std::memcpy(successors.data(leaf) + next * bytes,
+                            core.store->successor(row, core.store->header(row), leaf), bytes);
             }
             ++next;
         }
@@ -180,8 +184,8 @@ py::dict Replay::state_rows(std::int64_t begin, std::int64_t count, std::uint64_
 
 void Replay::set_state(py::dict header, py::iterable parts, bool close_open) {
     if (integer(header, "capacity") != capacity_)
-        throw std::invalid_argument("state must be of a buffer of the same capacity (" + std::to_string(capacity_) + "), got " +
-                                    std::to_string(integer(header, "capacity")));
+        throw std::invalid_argument("state must be of a buffer of the same capacity (" + std::to_string(capacity_) +
+                                    "), got " + std::to_string(integer(header, "capacity")));
     StepStore::State state;
     state.written = integer(header, "written");
     state.births = integer(header, "births");
@@ -195,11 +199,13 @@ void Replay::set_state(py::dict header, py::iterable parts, bool close_open) {
     const auto open = numbers<std::uint8_t>(header, "episode_open", DType::b1, count);
     const py::object streams = item(header, "episode_stream");
     if (!PyList_Check(streams.ptr()) || static_cast<std::size_t>(PyList_GET_SIZE(streams.ptr())) != count)
-        throw std::invalid_argument("state: episode_stream must be a list with one entry an episode, got " + shown(streams.ptr()));
+        throw std::invalid_argument("state: episode_stream must be a list with one entry an episode, got " +
+                                    shown(streams.ptr()));
     for (std::size_t i = 0; i < count; ++i) {
         const py::handle stream = PyList_GET_ITEM(streams.ptr(), static_cast<Py_ssize_t>(i));
         const bool has = !stream.is_none();
-        state.episodes.push_back({slot[i], birth[i], first[i], end[i], open[i] != 0, has, has ? key_of(stream) : StreamKey()});
+        state.episodes.push_back(
+            {slot[i], birth[i], first[i], end[i], open[i] != 0, has, has ? key_of(stream) : StreamKey()});
     }
     const py::object dormant = item(header, "dormant");
     if (!PyList_Check(dormant.ptr())) throw TypeMistake("state: dormant must be a list, got " + shown(dormant.ptr()));
@@ -231,11 +237,14 @@ void Replay::set_state(py::dict header, py::iterable parts, bool close_open) {
         Inputs inputs(schema_);
         Pointers fields(schema_.fields().size()), successors(schema_.observation_count());
         for (std::size_t f = 0; f < schema_.fields().size(); ++f)
-            fields[f] = inputs.rows(f, item(py::reinterpret_borrow<py::dict>(columns), schema_.field(f).name.c_str()).ptr(), size);
+            fields[f] = inputs.rows(
+                f, item(py::reinterpret_borrow<py::dict>(columns), schema_.field(f).name.c_str()).ptr(), size);
         for (std::size_t leaf = 0; leaf < schema_.observation_count(); ++leaf)
             successors[leaf] = inputs.rows(
-                leaf, item(py::reinterpret_borrow<py::dict>(successor_columns), schema_.field(leaf).name.c_str()).ptr(), own, "next_");
-        store->restore_rows({size, fields.span(), successors.span(), own, t.data(), episode.data(), flags.data(), owned.data()});
+                leaf, item(py::reinterpret_borrow<py::dict>(successor_columns), schema_.field(leaf).name.c_str()).ptr(),
+                own, "next_");
+        store->restore_rows(
+            {size, fields.span(), successors.span(), own, t.data(), episode.data(), flags.data(), owned.data()});
     }
     store->restore_done();
     if (close_open) store->end_all_episodes();

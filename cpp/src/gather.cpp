@@ -11,20 +11,23 @@ namespace ringback {
 
 namespace {
 
-constexpr std::size_t kBlock = 16;      // bytes copied at once
+constexpr std::size_t kBlock = 16;       // bytes copied at once
 constexpr std::size_t kMostBlocks = 16;  // rows longer than that are left to memcpy
-constexpr std::size_t kRun = 16;        // rows whose fields are copied one field after the other, while they are in the cache
+constexpr std::size_t kRun = 16;  // rows whose fields are copied one field after the other, while they are in the cache
 constexpr std::uint64_t kInPool = std::uint64_t{1} << 63;
 
-// How many rows ahead of the copying memory is asked for: enough to hide its latency, not more than is in flight at once.
+// How many rows ahead of the copying memory is asked for: enough to hide its latency, not more than is in flight at
+// once.
 std::size_t rows_ahead(const Schema& schema, std::size_t small) { return schema.columns().empty() ? small : 2; }
 
 template <std::size_t kBytes>
-void copy_exactly(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t, std::size_t count) noexcept {
+void copy_exactly(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t,
+                  std::size_t count) noexcept {
     for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * kBytes, sources[r] + offset, kBytes);
 }
 
-void copy_any(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t bytes, std::size_t count) noexcept {
+void copy_any(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t bytes,
+              std::size_t count) noexcept {
     for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * bytes, sources[r] + offset, bytes);
 }
 
@@ -52,6 +55,8 @@ std::uint32_t next_row(const StepStore& store, std::uint32_t row, std::uint32_t 
     return next_is_adjacent(store, row) ? row + 1 : store.row_of(store.episode(slot), t + 1);
 }
 
+std::byte* bytes_of(void* out) noexcept { return static_cast<std::byte*>(out); }
+
 float float_at(const std::byte* place) noexcept {
     float value;
     std::memcpy(&value, place, sizeof value);
@@ -66,7 +71,8 @@ void prefetch_columns(const StepStore& store, std::uint32_t row) noexcept {
 
 }  // namespace
 
-void window_rows(const StepStore& store, const Episode& episode, std::int64_t t, std::span<std::uint32_t> rows) noexcept {
+void window_rows(const StepStore& store, const Episode& episode, std::int64_t t,
+                 std::span<std::uint32_t> rows) noexcept {
     const auto page_rows = static_cast<std::uint32_t>(store.rows_per_page());
     for (std::size_t i = 0; i < rows.size();) {
         std::uint32_t row = store.row_of(episode, t + static_cast<std::int64_t>(i));
@@ -91,6 +97,10 @@ Gather::Copier Gather::copier_for(std::size_t bytes) noexcept {
     }
 }
 
+void Gather::plan_small(Plan& plan, std::size_t offset, std::size_t bytes, std::size_t count, std::byte* data) {
+    plan.small.push_back({offset, bytes, rows_in_blocks(count, bytes), copier_for(bytes), data});
+}
+
 void Gather::plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan) {
     plan.small.clear();
     plan.columns.clear();
@@ -99,15 +109,17 @@ void Gather::plan(const Schema& schema, std::span<const FieldOut> fields, std::s
         if (place.in_column())
             plan.columns.push_back({place.column, place.bytes, out.data});
         else
-            plan.small.push_back({place.offset, place.bytes, rows_in_blocks(count, place.bytes), copier_for(place.bytes), out.data});
+            plan_small(plan, place.offset, place.bytes, count, out.data);
     }
 }
 
-void Gather::copy_small(const Plan& plan, const std::byte* const* records, std::size_t begin, std::size_t end) noexcept {
+void Gather::copy_small(const Plan& plan, const std::byte* const* records, std::size_t begin,
+                        std::size_t end) noexcept {
     for (const SmallCopy& copy : plan.small) {
         const std::size_t safe_end = std::clamp(copy.safe_rows, begin, end);
         copy.copier(copy.data + begin * copy.bytes, records + begin, copy.offset, copy.bytes, safe_end - begin);
-        if (safe_end < end) copy_any(copy.data + safe_end * copy.bytes, records + safe_end, copy.offset, copy.bytes, end - safe_end);
+        if (safe_end < end)
+            copy_any(copy.data + safe_end * copy.bytes, records + safe_end, copy.offset, copy.bytes, end - safe_end);
     }
 }
 
@@ -123,8 +135,10 @@ void Gather::copy_successor_columns(const StepStore& store, std::size_t begin, s
         for (std::size_t i = begin; i < end; ++i) {
             const SuccessorIndex from = successor_index_[i];
             const auto index = static_cast<std::uint32_t>(from);
-            std::memcpy(copy.data + i * copy.bytes,
-                        (from & kInPool) != 0 ? store.entry_column(copy.column, index) : store.column(copy.column, index), copy.bytes);
+            std::memcpy(
+                copy.data + i * copy.bytes,
+                (from & kInPool) != 0 ? store.entry_column(copy.column, index) : store.column(copy.column, index),
+                copy.bytes);
         }
 }
 
@@ -162,22 +176,33 @@ void Gather::resolve(const StepStore& store, std::uint32_t row, std::size_t i, N
 }
 
 template <bool kReduce>
-void Gather::gather_transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step, const TransitionOut& out) {
+void Gather::gather_transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step,
+                                const TransitionOut& out) {
     const Schema& schema = store.schema();
     const std::size_t count = rows.size();
     const std::size_t ahead = rows_ahead(schema, 16), halfway = ahead / 2;
     const std::size_t span = schema.record_bytes() * static_cast<std::size_t>(std::min<std::int64_t>(n_step.n, 8)) +
                              schema.observation_bytes();
     const std::size_t run = schema.columns().empty() ? kRun : 1;
-    const auto fetch = [&](std::size_t i) {
-        prefetch_span(store.record(rows[i]), span, 16);
-        prefetch_columns(store, rows[i]);
+    // Stores of bytes may alias anything, so what the loops need is held in locals.
+    const std::byte* const base = store.record(0);
+    const std::size_t stride = schema.record_bytes();
+    const bool has_columns = !schema.columns().empty();
+    const auto fetch = [&, base, stride, span, has_columns](std::size_t i) {
+        prefetch_span(base + rows[i] * stride, span, 16);
+        if (has_columns) prefetch_columns(store, rows[i]);
     };
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
     for (std::size_t i = 0; i < std::min(halfway, count); ++i) resolve<kReduce>(store, rows[i], i, n_step);
 
-    const std::size_t reward = schema.place(schema.reward_index()).offset, flags_at = schema.flags_offset();
-    const std::size_t number = schema.header_offset();
+    const std::size_t flags_at = schema.flags_offset();
+    const std::byte* const* const last_records = last_records_.data();
+    const Reduced* const reduced = reduced_.data();
+    struct {
+        std::uint8_t *terminated, *truncated;
+        float *done, *reward, *discount;
+        std::int64_t* steps;
+    } const to{out.terminated, out.truncated, out.done, out.reward, out.discount, out.steps};
     for (std::size_t begin = 0; begin < count; begin += run) {
         const std::size_t end = std::min(begin + run, count);
         for (std::size_t i = begin; i < end; ++i) {
@@ -185,16 +210,16 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
             if (i + halfway < count) resolve<kReduce>(store, rows[i + halfway], i + halfway, n_step);
         }
         for (std::size_t i = begin; i < end; ++i) {
-            const auto flags = static_cast<std::uint8_t>(last_records_[i][flags_at]);
+            const auto flags = static_cast<std::uint8_t>(last_records[i][flags_at]);
             const std::uint8_t terminated = flags & kTerminated;
-            out.terminated[i] = terminated;
-            out.truncated[i] = static_cast<std::uint8_t>(flags >> 1);
-            out.done[i] = static_cast<float>(terminated);
-            std::memcpy(&out.ids[i], records_[i] + number, sizeof(std::int64_t));
-            out.reward[i] = kReduce ? static_cast<float>(reduced_[i].reward) : float_at(records_[i] + reward);
-            if (out.discount != nullptr)
-                out.discount[i] = static_cast<float>(kReduce ? reduced_[i].discount : n_step.gamma) * static_cast<float>(1 - terminated);
-            if (out.steps != nullptr) out.steps[i] = kReduce ? reduced_[i].steps : 1;
+            to.terminated[i] = terminated;
+            to.truncated[i] = static_cast<std::uint8_t>(flags >> 1);
+            to.done[i] = static_cast<float>(terminated);
+            if constexpr (kReduce) to.reward[i] = static_cast<float>(reduced[i].reward);
+            if (to.discount != nullptr)
+                to.discount[i] = static_cast<float>(kReduce ? reduced[i].discount : n_step.gamma) *
+                                 static_cast<float>(1 - terminated);
+            if (to.steps != nullptr) to.steps[i] = kReduce ? reduced[i].steps : 1;
         }
         copy_small(own_, records_.data(), begin, end);
         copy_small(next_, successors_.data(), begin, end);
@@ -203,15 +228,20 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
     }
 }
 
-void Gather::transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step, const TransitionOut& out) {
+void Gather::transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step,
+                         const TransitionOut& out) {
     const std::size_t count = rows.size();
-    plan(store.schema(), out.fields, count, own_);
-    plan(store.schema(), out.next_observation, count, next_);
+    const Schema& schema = store.schema();
+    n_step.n = std::min(n_step.n, store.capacity());
+    plan(schema, out.fields, count, own_);
+    plan_small(own_, schema.header_offset(), sizeof(std::int64_t), count, bytes_of(out.ids));
+    if (n_step.n == 1)
+        plan_small(own_, schema.place(schema.reward_index()).offset, sizeof(float), count, bytes_of(out.reward));
+    plan(schema, out.next_observation, count, next_);
     records_.resize(count);
     last_records_.resize(count);
     successors_.resize(count);
     successor_index_.resize(count);
-    n_step.n = std::min(n_step.n, store.capacity());
     if (n_step.n > 1) {
         reduced_.resize(count);
         gather_transitions<true>(store, rows, n_step, out);
@@ -220,27 +250,30 @@ void Gather::transitions(const StepStore& store, std::span<const std::uint32_t> 
     }
 }
 
-void Gather::sequences(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t length, const SequenceOut& out) {
+void Gather::sequences(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t length,
+                       const SequenceOut& out) {
     const Schema& schema = store.schema();
     const std::size_t count = rows.size();
     const std::size_t ahead = rows_ahead(schema, 48), run = schema.columns().empty() ? kRun : 1;
     plan(schema, out.fields, count, own_);
+    plan_small(own_, schema.header_offset(), sizeof(std::int64_t), count, bytes_of(out.ids));
+    plan_small(own_, schema.place(schema.reward_index()).offset, sizeof(float), count, bytes_of(out.reward));
     records_.resize(count);
 
-    const auto fetch = [&](std::size_t i) {
-        records_[i] = store.record(rows[i]);
-        prefetch_span(records_[i], schema.record_bytes(), 16);
-        prefetch_columns(store, rows[i]);
+    const std::byte* const base = store.record(0);
+    const std::size_t stride = schema.record_bytes();
+    const bool has_columns = !schema.columns().empty();
+    const std::byte** const records = records_.data();
+    const auto fetch = [&, base, stride, records, has_columns](std::size_t i) {
+        const std::byte* const record = base + rows[i] * stride;
+        records[i] = record;
+        prefetch_span(record, stride, 16);
+        if (has_columns) prefetch_columns(store, rows[i]);
     };
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
-    const std::size_t reward = schema.place(schema.reward_index()).offset, number = schema.header_offset();
     for (std::size_t begin = 0; begin < count; begin += run) {
         const std::size_t end = std::min(begin + run, count);
-        for (std::size_t i = begin; i < end; ++i) {
-            if (i + ahead < count) fetch(i + ahead);
-            out.reward[i] = float_at(records_[i] + reward);
-            std::memcpy(&out.ids[i], records_[i] + number, sizeof(std::int64_t));
-        }
+        for (std::size_t i = begin + ahead; i < std::min(end + ahead, count); ++i) fetch(i);
         copy_small(own_, records_.data(), begin, end);
         copy_columns(store, rows, begin, end);
     }

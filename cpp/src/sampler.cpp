@@ -49,12 +49,13 @@ void Sampler::draw_different(Rng& rng, std::int64_t bound, std::span<std::int64_
 
 void Sampler::refuse_steps(std::int64_t count, std::int64_t stored) {
     throw std::invalid_argument("batch_size must be <= the steps stored (" + std::to_string(stored) + "), got " +
-                                std::to_string(count) + (stored == 0 ? "" : "; pass replace=True to draw steps more than once"));
+                                std::to_string(count) +
+                                (stored == 0 ? "" : "; pass replace=True to draw steps more than once"));
 }
 
 void Sampler::refuse_windows(std::int64_t count, std::int64_t starts, std::int64_t length) {
-    throw std::invalid_argument("batch_size must be <= the valid starts of windows of " + std::to_string(length) + " steps (" +
-                                std::to_string(starts) + "), got " + std::to_string(count) +
+    throw std::invalid_argument("batch_size must be <= the valid starts of windows of " + std::to_string(length) +
+                                " steps (" + std::to_string(starts) + "), got " + std::to_string(count) +
                                 (starts == 0 ? "" : "; pass replace=True to draw starts more than once"));
 }
 

@@ -43,7 +43,8 @@ std::size_t record_stride(std::size_t bytes) {
 std::size_t bytes_of(const Field& field) {
     std::size_t bytes = size_of(field.dtype);
     for (const std::int64_t n : field.shape) {
-        if (n < 1) throw std::invalid_argument("every dimension of " + field.name + " must be >= 1, got " + std::to_string(n));
+        if (n < 1)
+            throw std::invalid_argument("every dimension of " + field.name + " must be >= 1, got " + std::to_string(n));
         if (static_cast<std::uint64_t>(n) > (std::size_t{1} << 40) / bytes)
             throw std::invalid_argument("a row of " + field.name + " must be at most 1 TiB");
         bytes *= static_cast<std::size_t>(n);
@@ -79,8 +80,9 @@ Schema::Schema(std::vector<Field> observation, std::vector<Field> action, std::v
         std::vector<std::size_t> order;
         for (std::size_t i = begin; i < end; ++i)
             if (!places_[i].in_column()) order.push_back(i);
-        std::stable_sort(order.begin(), order.end(),
-                         [&](std::size_t a, std::size_t b) { return size_of(fields_[a].dtype) > size_of(fields_[b].dtype); });
+        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+            return size_of(fields_[a].dtype) > size_of(fields_[b].dtype);
+        });
         for (const std::size_t i : order) {
             places_[i].offset = offset;
             offset += places_[i].bytes;

@@ -13,14 +13,14 @@ namespace ringback {
 
 namespace {
 
-// Indices of steps stay well below what the window resolver takes for infinite.
-constexpr std::int64_t kMaxTime = std::int64_t{1} << 59;
 constexpr std::int64_t kMaxCapacity = std::int64_t{1} << 31;
 constexpr std::int64_t kMaxPageRows = 64, kMaxPageBytes = 16384, kMinPages = 64;
 
-// A power of two, at most 64 rows, 16 KiB and capacity / 64: larger pages gain a few per cent and cost memory with streams.
+// A power of two, at most 64 rows, 16 KiB and capacity / 64: larger pages gain a few per cent and cost memory with
+// streams.
 int page_shift_for(std::int64_t capacity, std::size_t row_bytes) {
-    const std::int64_t most = std::min({kMaxPageRows, kMaxPageBytes / static_cast<std::int64_t>(row_bytes), capacity / kMinPages});
+    const std::int64_t most =
+        std::min({kMaxPageRows, kMaxPageBytes / static_cast<std::int64_t>(row_bytes), capacity / kMinPages});
     return most < 2 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(most))) - 1;
 }
 
@@ -74,7 +74,8 @@ bool equal_values(DType dtype, const std::byte* a, const std::byte* b, std::size
 void StepStore::Lane::push(std::uint32_t page) {
     if (end - first == static_cast<std::int64_t>(ring.size())) {
         std::vector<std::uint32_t> larger(ring.size() * 2);
-        for (std::int64_t i = first; i < end; ++i) larger[static_cast<std::size_t>(i) & (larger.size() - 1)] = page_at(i);
+        for (std::int64_t i = first; i < end; ++i)
+            larger[static_cast<std::size_t>(i) & (larger.size() - 1)] = page_at(i);
         ring = std::move(larger);
     }
     ring[static_cast<std::size_t>(end++) & (ring.size() - 1)] = page;
@@ -86,11 +87,12 @@ StepStore::StepStore(Schema schema, std::int64_t capacity, Mismatch mismatch)
       mismatch_(mismatch),
       streams_(static_cast<std::size_t>(std::max<std::int64_t>(capacity, 1))) {
     if (capacity < 1) throw std::invalid_argument("capacity must be >= 1 step, got " + std::to_string(capacity));
-    const double bytes = static_cast<double>(capacity) * static_cast<double>(schema_.row_bytes() + sizeof(std::uint32_t));
+    const double bytes =
+        static_cast<double>(capacity) * static_cast<double>(schema_.row_bytes() + sizeof(std::uint32_t));
     if (const std::uint64_t limit = memory_limit(); bytes > static_cast<double>(limit))
-        throw OutOfMemory("capacity must fit in this machine's memory (" + readable_bytes(static_cast<double>(limit)) + "), got " +
-                          std::to_string(capacity) + " steps of " + std::to_string(schema_.row_bytes()) + " bytes (" +
-                          readable_bytes(bytes) + ")");
+        throw OutOfMemory("capacity must fit in this machine's memory (" + readable_bytes(static_cast<double>(limit)) +
+                          "), got " + std::to_string(capacity) + " steps of " + std::to_string(schema_.row_bytes()) +
+                          " bytes (" + readable_bytes(bytes) + ")");
     if (capacity > kMaxCapacity)
         throw std::invalid_argument("capacity must be <= 2**31 steps, got " + std::to_string(capacity));
     page_shift_ = page_shift_for(capacity, schema_.row_bytes());
@@ -98,14 +100,15 @@ StepStore::StepStore(Schema schema, std::int64_t capacity, Mismatch mismatch)
     row_of_.resize(static_cast<std::size_t>(capacity));
     columns_.resize(schema_.columns().size());
     entry_columns_.resize(schema_.observation_columns());
-    reserve(static_cast<std::size_t>(std::min<std::int64_t>(capacity, 16)));
+    reserve(1, 1);
 }
 
-// Room for so many more steps whatever streams write them, so that a write cannot fail half-way.
-void StepStore::reserve(std::size_t steps) {
-    if (free_pages_.size() < steps) {
+// Room for so many more steps of so many streams, so that a write cannot fail half-way.
+void StepStore::reserve(std::size_t steps, std::size_t streams) {
+    if (const std::size_t pages = std::min(steps, (steps >> page_shift_) + 2 * streams); free_pages_.size() < pages) {
         const std::size_t whole = static_cast<std::size_t>(capacity_ >> page_shift_) + 3;
-        const std::size_t want = std::max<std::size_t>(page_count_ == 0 ? whole : 0, page_count_ + page_count_ / 8 + steps);
+        const std::size_t want =
+            std::max<std::size_t>(page_count_ == 0 ? whole : 0, page_count_ + page_count_ / 8 + pages);
         if (want << page_shift_ > std::numeric_limits<std::uint32_t>::max())
             throw OutOfMemory("ringback: more than 2**32 rows in use by open streams");
         const std::size_t rows = want << page_shift_;
@@ -120,7 +123,9 @@ void StepStore::reserve(std::size_t steps) {
         page_count_ = static_cast<std::uint32_t>(want);
     }
     if (free_entries_.size() < steps) {
-        const std::size_t want = entry_count_ + entry_count_ / 2 + std::max<std::size_t>(steps, 16);
+        const std::size_t want = std::size_t{entry_count_} + entry_count_ / 2 + std::max<std::size_t>(steps, 16);
+        if (want >= std::numeric_limits<std::uint32_t>::max())
+            throw OutOfMemory("ringback: more than 2**32 successors kept");
         entry_records_.reserve(want * schema_.observation_bytes());
         for (std::size_t c = 0; c < entry_columns_.size(); ++c) entry_columns_[c].reserve(want * schema_.columns()[c]);
         free_entries_.reserve(want);
@@ -131,17 +136,20 @@ void StepStore::reserve(std::size_t steps) {
     }
 }
 
-// ---- writing ---------------------------------------------------------------------------------------------------------
+// ---- writing
+// ---------------------------------------------------------------------------------------------------------
 
 void StepStore::write(const StepRows& rows, std::span<const StreamKey> streams, std::span<std::int64_t> ids) {
     if (mismatch_ == Mismatch::raise) check_matches(rows, streams);
-    reserve(rows.count);
-    for (std::size_t i = 0; i < rows.count; ++i)
-        ids[i] = write_one(rows, i, streams_.find(streams[i]), streams[i], rows.terminated[i] != 0, rows.truncated[i] != 0);
+    reserve(rows.count, rows.count);
+    for (std::size_t i = 0; i < rows.count; ++i) {
+        StreamTable::Node* stream = streams_.find(streams[i]);
+        ids[i] = write_one(rows, i, stream, streams[i], rows.terminated[i] != 0, rows.truncated[i] != 0);
+    }
 }
 
-void StepStore::write_chunk(const StepRows& rows, const StreamKey& stream, std::int64_t start, bool cut, bool terminated,
-                            bool truncated, std::span<std::int64_t> ids) {
+void StepStore::write_chunk(const StepRows& rows, const StreamKey& stream, std::int64_t start, bool cut,
+                            bool terminated, bool truncated, std::span<std::int64_t> ids) {
     if (start < 0 || start > kMaxTime)
         throw std::invalid_argument("a chunk must start at t in [0, 2**59], got t = " + std::to_string(start));
     StreamTable::Node* node = streams_.find(stream);
@@ -154,15 +162,18 @@ void StepStore::write_chunk(const StepRows& rows, const StreamKey& stream, std::
                                         std::to_string(start) + " after its end at t = " + std::to_string(expected));
     }
     if (start < expected)
-        throw std::invalid_argument("a chunk of episode " + to_string(stream) + " must start where the last one ended (t = " +
-                                    std::to_string(expected) + "), got t = " + std::to_string(start) + " again");
+        throw std::invalid_argument("a chunk of episode " + to_string(stream) +
+                                    " must start where the last one ended (t = " + std::to_string(expected) +
+                                    "), got t = " + std::to_string(start) + " again");
     const bool gap = start > expected;
     if (gap && !cut)
-        throw std::invalid_argument("a chunk of episode " + to_string(stream) + " must start where the last one ended (t = " +
-                                    std::to_string(expected) + "), got t = " + std::to_string(start) +
+        throw std::invalid_argument("a chunk of episode " + to_string(stream) +
+                                    " must start where the last one ended (t = " + std::to_string(expected) +
+                                    "), got t = " + std::to_string(start) +
                                     "; pass gap=\"cut\" to begin with missing history");
-    if (!gap && rows.count > 0 && mismatch_ == Mismatch::raise) check_matches({1, rows.fields, rows.successors}, {&stream, 1});
-    reserve(rows.count);
+    if (!gap && rows.count > 0 && mismatch_ == Mismatch::raise)
+        check_matches({1, rows.fields, rows.successors}, {&stream, 1});
+    reserve(rows.count, 1);
 
     if (gap && node != nullptr) {
         if (node->second.state == StreamTable::State::open) split_off(node);
@@ -189,7 +200,7 @@ void StepStore::write_chunk(const StepRows& rows, const StreamKey& stream, std::
     }
     for (std::size_t i = 0; i < rows.count; ++i) {
         const bool last = i + 1 == rows.count;
-        ids[i] = write_one(rows, i, i == 0 ? node : streams_.find(stream), stream, last && terminated, last && truncated);
+        ids[i] = write_one(rows, i, node, stream, last && terminated, last && truncated);
     }
 }
 
@@ -213,11 +224,12 @@ void StepStore::set_field(std::uint32_t row, std::size_t field, const std::byte*
     std::memcpy(mutable_field(row, field), value, schema_.place(field).bytes);
 }
 
-StepStore::Match StepStore::compare(const StreamTable::Node* stream, const StepRows& rows, std::size_t i) const noexcept {
+StepStore::Match StepStore::compare(const StreamTable::Node* stream, const StepRows& rows,
+                                    std::size_t i) const noexcept {
     if (stream == nullptr || stream->second.state != StreamTable::State::open) return Match::none;
     const Episode& episode = episodes_[stream->second.episode];
     if (episode.first == episode.end) return Match::none;
-    const std::uint32_t row = row_of(episode, episode.end - 1);
+    const std::uint32_t row = episode.newest;
     const StepHeader last = header(row);
     Match match = Match::same;
     for (std::size_t leaf = 0; leaf < schema_.observation_count(); ++leaf) {
@@ -231,14 +243,15 @@ StepStore::Match StepStore::compare(const StreamTable::Node* stream, const StepR
     return match;
 }
 
-void StepStore::check_matches(const StepRows& rows, std::span<const StreamKey> streams) const {
+void StepStore::check_matches(const StepRows& rows, std::span<const StreamKey> streams) {
     for (std::size_t i = 0; i < rows.count; ++i)
         if (compare(streams_.find(streams[i]), rows, i) == Match::differs)
-            throw std::invalid_argument("observation must equal the next_observation of the step before, got another one on stream " +
-                                        to_string(streams[i]) + "; call end_episode after a reset from outside");
+            throw std::invalid_argument(
+                "observation must equal the next_observation of the step before, got another one on stream " +
+                to_string(streams[i]) + "; call end_episode after a reset from outside");
 }
 
-std::int64_t StepStore::write_one(const StepRows& rows, std::size_t i, StreamTable::Node* stream, const StreamKey& key,
+std::int64_t StepStore::write_one(const StepRows& rows, std::size_t i, StreamTable::Node*& stream, const StreamKey& key,
                                   bool terminated, bool truncated) {
     RB_ASSUME(stream == nullptr || stream->second.state != StreamTable::State::finished);
     const Match match = compare(stream, rows, i);
@@ -271,7 +284,7 @@ std::int64_t StepStore::write_one(const StepRows& rows, std::size_t i, StreamTab
     Episode& episode = episodes_[slot];
     std::uint32_t entry;
     if (match == Match::same && episode.first < episode.end) {
-        const std::uint32_t before = row_of(episode, episode.end - 1);
+        const std::uint32_t before = episode.newest;
         StepHeader last = header(before);
         entry = last.link - 1;
         last.link = 0;
@@ -292,6 +305,7 @@ std::int64_t StepStore::write_one(const StepRows& rows, std::size_t i, StreamTab
     prefetch_next_write(row);
     if (terminated || truncated)
         finish_episode(slot, static_cast<std::uint8_t>((terminated ? kTerminated : 0) | (truncated ? kTruncated : 0)));
+    if (!episodes_[slot].open && std::holds_alternative<std::int64_t>(key)) stream = nullptr;
     return written_++;
 }
 
@@ -299,7 +313,8 @@ std::int64_t StepStore::write_one(const StepRows& rows, std::size_t i, StreamTab
 void StepStore::prefetch_next_write(std::uint32_t row) const noexcept {
     constexpr std::int64_t kAhead = 24;
     const std::byte* const next = record(row) + schema_.record_bytes();
-    for (std::size_t byte = 0; byte < std::min<std::size_t>(schema_.record_bytes(), 256); byte += 64) prefetch_to_write(next + byte);
+    for (std::size_t byte = 0; byte < std::min<std::size_t>(schema_.record_bytes(), 256); byte += 64)
+        prefetch_to_write(next + byte);
     if (written_ < capacity_ || capacity_ <= kAhead) return;
     const std::int64_t slot = oldest_slot_ + kAhead;
     const std::uint32_t going = row_of_[static_cast<std::size_t>(slot < capacity_ ? slot : slot - capacity_)];
@@ -312,13 +327,14 @@ std::uint32_t StepStore::put_row(Episode& episode) {
     RB_ASSUME(episode.origin + episode.end == lane.next);
     const std::int64_t index = lane.next >> page_shift_;
     if (index == lane.end) {
-        if (free_pages_.empty()) reserve(1);
+        RB_ASSUME(!free_pages_.empty());
         lane.push(free_pages_.back());
         free_pages_.pop_back();
     }
     const std::uint32_t page = lane.page_at(index);
     ++page_live_[page];
-    return page << page_shift_ | static_cast<std::uint32_t>(lane.next++ & page_mask_);
+    episode.newest = page << page_shift_ | static_cast<std::uint32_t>(lane.next++ & page_mask_);
+    return episode.newest;
 }
 
 void StepStore::fill_row(std::uint32_t row, const StepRows& rows, std::size_t i) noexcept {
@@ -336,7 +352,7 @@ void StepStore::fill_entry(std::uint32_t entry, std::span<const std::byte* const
     }
 }
 
-void StepStore::evict() noexcept {
+void StepStore::evict() {
     const std::uint32_t row = row_of_[static_cast<std::size_t>(oldest_slot_)];
     if (++oldest_slot_ == capacity_) oldest_slot_ = 0;
     const StepHeader gone = header(row);
@@ -358,7 +374,8 @@ void StepStore::evict() noexcept {
         count_windows(gone.episode);
 }
 
-// ---- episodes --------------------------------------------------------------------------------------------------------
+// ---- episodes
+// --------------------------------------------------------------------------------------------------------
 
 std::uint32_t StepStore::begin_episode(std::int64_t t) {
     if (free_episodes_.empty()) {
@@ -369,16 +386,16 @@ std::uint32_t StepStore::begin_episode(std::int64_t t) {
     const std::uint32_t slot = free_episodes_.back();
     free_episodes_.pop_back();
     const std::uint32_t lane = take_lane();
-    episodes_[slot] = {births_++, t, t, 0, lane, true, true, nullptr};
+    episodes_[slot] = {births_++, t, t, 0, lane, 0, true, true, nullptr};
     ++episode_count_;
     ++open_count_;
     return slot;
 }
 
-void StepStore::finish_episode(std::uint32_t slot, std::uint8_t flags) noexcept {
+void StepStore::finish_episode(std::uint32_t slot, std::uint8_t flags) {
     Episode& episode = episodes_[slot];
     RB_ASSUME(episode.in_use && episode.open && episode.first < episode.end);
-    put_flags(row_of(episode, episode.end - 1), flags);
+    put_flags(episode.newest, flags);
     episode.open = false;
     --open_count_;
     free_lanes_.push_back(episode.lane);
@@ -386,14 +403,14 @@ void StepStore::finish_episode(std::uint32_t slot, std::uint8_t flags) noexcept 
 }
 
 // Ends the stream's open episode as truncated and parts the two: the stream stays in the table, without an episode.
-void StepStore::split_off(StreamTable::Node* stream) noexcept {
+void StepStore::split_off(StreamTable::Node* stream) {
     const std::uint32_t slot = stream->second.episode;
     episodes_[slot].stream = nullptr;
     finish_episode(slot, kTruncated);
 }
 
 // The last live step of the episode is gone.
-void StepStore::drop_episode(std::uint32_t slot) noexcept {
+void StepStore::drop_episode(std::uint32_t slot) {
     Episode& episode = episodes_[slot];
     if (episode.open) {
         free_lanes_.push_back(episode.lane);
@@ -426,7 +443,8 @@ std::uint32_t StepStore::take_entry() noexcept {
     return entry;
 }
 
-// ---- reading ---------------------------------------------------------------------------------------------------------
+// ---- reading
+// ---------------------------------------------------------------------------------------------------------
 
 std::int64_t StepStore::pages_in_use() const noexcept {
     return static_cast<std::int64_t>(page_count_) - static_cast<std::int64_t>(free_pages_.size());
@@ -435,7 +453,8 @@ std::int64_t StepStore::pages_in_use() const noexcept {
 std::size_t StepStore::bytes() const noexcept {
     std::size_t bytes = static_cast<std::size_t>(pages_in_use() << page_shift_) * schema_.row_bytes();
     bytes += entries_touched_ * schema_.entry_bytes();
-    bytes += row_of_.size() * sizeof(std::uint32_t) + page_live_.size() + free_entries_.capacity() * sizeof(std::uint32_t);
+    bytes +=
+        row_of_.size() * sizeof(std::uint32_t) + page_live_.size() + free_entries_.capacity() * sizeof(std::uint32_t);
     bytes += episodes_.size() * sizeof(Episode) + free_episodes_.capacity() * sizeof(std::uint32_t);
     for (const Lane& lane : lanes_) bytes += sizeof(Lane) + lane.ring.size() * sizeof(std::uint32_t);
     return bytes + streams_.size() * sizeof(StreamTable::Node);
@@ -443,8 +462,8 @@ std::size_t StepStore::bytes() const noexcept {
 
 std::uint32_t StepStore::row_of_number(std::int64_t number) const {
     if (!is_live(number))
-        throw std::out_of_range("ids must be of live steps, in [" + std::to_string(oldest()) + ", " + std::to_string(written_) +
-                                "), got " + std::to_string(number));
+        throw std::out_of_range("ids must be of live steps, in [" + std::to_string(oldest()) + ", " +
+                                std::to_string(written_) + "), got " + std::to_string(number));
     return row_at_offset(number - oldest());
 }
 
@@ -468,7 +487,8 @@ const std::byte* StepStore::successor(std::uint32_t row, const StepHeader& heade
     return place.in_column() ? entry_column(place.column, entry) : entry_record(entry) + place.offset;
 }
 
-// ---- windows ---------------------------------------------------------------------------------------------------------
+// ---- windows
+// ---------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -496,7 +516,8 @@ void StepStore::prepare_windows(std::int64_t length) {
     auto window = std::make_unique<WindowIndex>();
     window->length = length;
     window->starts.grow(episodes_.size());
-    for (std::size_t slot = 0; slot < episodes_.size(); ++slot) window->starts.set(slot, count_starts(episodes_[slot], length));
+    for (std::size_t slot = 0; slot < episodes_.size(); ++slot)
+        window->starts.set(slot, count_starts(episodes_[slot], length));
     if (windows_.size() == kWindowIndexes) windows_.erase(windows_.begin());
     windows_.push_back(std::move(window));
 }
@@ -511,137 +532,6 @@ std::vector<std::int64_t> StepStore::valid_starts(std::int64_t length) const {
             starts.push_back(first + offset);
     }
     return starts;
-}
-
-// ---- state -----------------------------------------------------------------------------------------------------------
-
-StepStore::State StepStore::state() const {
-    State state;
-    state.written = written_;
-    state.births = births_;
-    state.kept = kept_;
-    for (std::uint32_t slot = 0; slot < episodes_.size(); ++slot) {
-        const Episode& episode = episodes_[slot];
-        if (!episode.in_use) continue;
-        const bool has_stream = episode.stream != nullptr;
-        state.episodes.push_back({slot, episode.birth, episode.first, episode.end, episode.open, has_stream,
-                                  has_stream ? episode.stream->first : StreamKey()});
-    }
-    std::sort(state.episodes.begin(), state.episodes.end(), [](const auto& a, const auto& b) { return a.birth < b.birth; });
-    for (const auto* node : streams_.dormant()) state.dormant.push_back({node->first, node->second.next_t});
-    state.free_episodes = free_episodes_;
-    return state;
-}
-
-void StepStore::read_rows(std::int64_t begin, std::size_t count, const RowState& out) const {
-    for (std::size_t i = 0; i < count; ++i) {
-        const std::uint32_t row = row_of_number(begin + static_cast<std::int64_t>(i));
-        const StepHeader step = header(row);
-        for (std::size_t f = 0; f < schema_.fields().size(); ++f)
-            std::memcpy(out.fields[f] + row_offset(f, i), field(row, f), schema_.place(f).bytes);
-        out.t[i] = step.t;
-        out.episode[i] = step.episode;
-        out.flags[i] = flags(row);
-        out.owned[i] = step.link != 0;
-    }
-}
-
-namespace {
-
-void require(bool condition, const char* rule) {
-    if (!condition) throw std::invalid_argument(std::string("state must be consistent, got one in which ") + rule);
-}
-
-constexpr std::int64_t kMaxCount = std::int64_t{1} << 62;
-
-}  // namespace
-
-void StepStore::restore(const State& state) {
-    RB_ASSUME(written_ == 0 && episodes_.empty());
-    windows_.clear();
-    require(state.written >= 0 && state.written < kMaxCount && state.births >= 0 && state.births < kMaxCount && state.kept >= 0,
-            "a counter is out of range");
-    const std::size_t slots = state.episodes.size() + state.free_episodes.size();
-    require(slots <= 2 * static_cast<std::size_t>(capacity_) + 64, "there are more episodes than steps");
-    std::vector<bool> seen(slots);
-    const auto see = [&](std::uint32_t slot) {
-        require(slot < slots && !seen[slot], "episode slots are not a permutation");
-        seen[slot] = true;
-    };
-    episodes_.resize(slots);
-    restored_ends_.assign(slots, 0);
-    std::int64_t steps = 0;
-    for (const EpisodeState& e : state.episodes) {
-        see(e.slot);
-        require(e.first >= 0 && e.first < e.end && e.end < 2 * kMaxTime && e.end - e.first <= capacity_, "an episode has no steps");
-        require(e.birth >= 0 && e.birth < state.births, "an episode's birth is out of range");
-        require(!e.open || e.has_stream, "an open episode has no stream");
-        require(!e.has_stream || e.open || std::holds_alternative<std::string>(e.stream), "a closed episode has a numbered stream");
-        require(!e.has_stream || streams_.find(e.stream) == nullptr, "two episodes have one stream");
-        steps += e.end - e.first;
-        Episode& episode = episodes_[e.slot];
-        episode = {e.birth, e.first, e.first, 0, 0, true, true, nullptr};
-        restored_ends_[e.slot] = e.end;
-        if (e.has_stream) {
-            episode.stream = streams_.open(e.stream, e.slot);
-            if (!e.open) streams_.finish(episode.stream);
-        }
-        episode.open = e.open;
-        open_count_ += e.open ? 1 : 0;
-        ++episode_count_;
-    }
-    require(steps == std::min(state.written, capacity_), "the episodes' steps do not add up");
-    for (const std::uint32_t slot : state.free_episodes) see(slot);
-    for (const DormantState& d : state.dormant) {
-        require(streams_.find(d.stream) == nullptr, "two episodes have one stream");
-        require(d.next_t >= 0 && d.next_t < 2 * kMaxTime, "a dormant stream's step is out of range");
-        streams_.sleep(streams_.open(d.stream, kNoEpisode), d.next_t);
-    }
-    streams_.forget_surplus();
-    free_episodes_ = state.free_episodes;
-    births_ = state.births;
-    kept_ = state.kept;
-    written_ = first_number_ = state.written - steps;
-    next_slot_ = oldest_slot_ = written_ % capacity_;
-    restored_written_ = state.written;
-}
-
-void StepStore::restore_rows(const RowContent& rows) {
-    require(static_cast<std::int64_t>(rows.count) <= restored_written_ - written_, "there are more steps than were counted");
-    reserve(rows.count);
-    StepRows content{rows.count, rows.fields, rows.successors};
-    std::size_t next_successor = 0;
-    for (std::size_t i = 0; i < rows.count; ++i) {
-        const std::uint32_t slot = rows.episode[i];
-        require(slot < episodes_.size() && episodes_[slot].in_use, "a step is of no episode");
-        Episode& episode = episodes_[slot];
-        const std::int64_t end = restored_ends_[slot];
-        require(rows.t[i] == episode.end && episode.end < end, "a step is out of order");
-        const bool last = rows.t[i] + 1 == end;
-        const bool ended = last && !episode.open;
-        require(ended ? rows.flags[i] >= 1 && rows.flags[i] <= 3 : rows.flags[i] == 0, "an end is not where the episode ends");
-        require(rows.owned[i] != 0 || !last, "the newest step of an episode has no successor");
-        if (episode.first == episode.end) episode.lane = take_lane();
-        std::uint32_t link = 0;
-        if (rows.owned[i] != 0) {
-            require(next_successor < rows.successor_count, "a successor is missing");
-            link = take_entry() + 1;
-            fill_entry(link - 1, rows.successors, next_successor++);
-        }
-        const std::uint32_t row = put_row(episode);
-        fill_row(row, content, i);
-        put_header(row, {written_++, episode.end++, slot, link});
-        put_flags(row, rows.flags[i]);
-        row_of_[static_cast<std::size_t>(next_slot_)] = row;
-        if (++next_slot_ == capacity_) next_slot_ = 0;
-        if (ended) free_lanes_.push_back(episode.lane);
-    }
-    require(next_successor == rows.successor_count, "a successor is left over");
-}
-
-void StepStore::restore_done() {
-    require(written_ == restored_written_, "steps are missing");
-    restored_ends_ = {};
 }
 
 }  // namespace ringback

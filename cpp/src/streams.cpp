@@ -15,12 +15,14 @@ StreamTable::StreamTable(std::size_t capacity)
       nodes_(pool_.get()),
       dormant_(pool_.get()) {}
 
-StreamTable::Node* StreamTable::find(const StreamKey& key) {
-    const auto found = nodes_.find(key);
-    return found == nodes_.end() ? nullptr : &*found;
+StreamTable::Node** StreamTable::direct(const StreamKey& key) noexcept {
+    const auto* const number = std::get_if<std::int64_t>(&key);
+    return number != nullptr && *number >= 0 && *number < kDirect ? &direct_[static_cast<std::size_t>(*number)]
+                                                                  : nullptr;
 }
 
-const StreamTable::Node* StreamTable::find(const StreamKey& key) const {
+StreamTable::Node* StreamTable::find(const StreamKey& key) {
+    if (Node** const place = direct(key)) return *place;
     const auto found = nodes_.find(key);
     return found == nodes_.end() ? nullptr : &*found;
 }
@@ -29,6 +31,7 @@ StreamTable::Node* StreamTable::open(const StreamKey& key, std::uint32_t episode
     Node& node = *nodes_.try_emplace(key).first;
     node.second.state = State::open;
     node.second.episode = episode;
+    if (Node** const place = direct(key)) *place = &node;
     return &node;
 }
 
@@ -60,6 +63,7 @@ bool StreamTable::finish(Node* node) {
 
 void StreamTable::forget(Node* node) {
     if (node->second.state == State::dormant) dormant_.erase(node->second.place);
+    if (Node** const place = direct(node->first)) *place = nullptr;
     nodes_.erase(nodes_.find(node->first));
 }
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ringback.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, batch, unbatch
 from ringback.replay import ReplayBuffer, Sequences, Transitions
+from ringback.runner import EnvRunner
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "EnvRunner",
     "InfiniteLookbackBuffer",
     "ReplayBuffer",
     "Sequences",

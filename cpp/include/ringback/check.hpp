@@ -6,8 +6,8 @@
 // RB_ASSUME(condition): an internal precondition. Checked in the presets dev, asan and tsan (RINGBACK_CHECKED), free
 // otherwise. A caller's mistake that can arrive from Python is never an RB_ASSUME: it throws, in every build.
 #ifdef RINGBACK_CHECKED
-#define RB_ASSUME(condition)                                  \
-    do {                                                      \
+#define RB_ASSUME(condition)                                   \
+    do {                                                       \
         if (!(condition)) ringback::assume_failed(#condition); \
     } while (false)
 #else

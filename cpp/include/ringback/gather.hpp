@@ -29,9 +29,9 @@ struct TransitionOut {
     float* done = nullptr;                   // 1 where the last summed step terminated
     std::uint8_t* terminated = nullptr;      // flags of the last summed step
     std::uint8_t* truncated = nullptr;
-    float* discount = nullptr;               // gamma^m * (1 - terminated)
-    std::int64_t* steps = nullptr;           // m, the number of rewards summed
-    std::int64_t* ids = nullptr;             // of the start
+    float* discount = nullptr;      // gamma^m * (1 - terminated)
+    std::int64_t* steps = nullptr;  // m, the number of rewards summed
+    std::int64_t* ids = nullptr;    // of the start
 };
 
 // What a batch of windows is written to; `length` rows a window.
@@ -46,21 +46,23 @@ struct SequenceOut {
     std::int64_t* ids = nullptr;
 };
 
-// Copies rows out of a store. It prefetches ahead of the copying, allocates nothing once its scratch space has its size,
-// takes no lock and knows no Python.
+// Copies rows out of a store. It prefetches ahead of the copying, allocates nothing once its scratch space has its
+// size, takes no lock and knows no Python.
 //
 // Threads: one a thread. Errors: none; the rows must be live.
 class Gather {
   public:
     // Sums stop at both kinds of end and at what is stored of an open episode (invariant I3 of the store).
-    void transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step, const TransitionOut& out);
+    void transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step,
+                     const TransitionOut& out);
 
     // Windows of `length` live steps each, given by the row lookup below.
-    void sequences(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t length, const SequenceOut& out);
+    void sequences(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t length,
+                   const SequenceOut& out);
 
   private:
-    // Copies `count` rows of `bytes` from sources[r] + offset to consecutive rows at target. Some kinds copy in blocks and
-    // overrun the row by less than one, into rows that are written later.
+    // Copies `count` rows of `bytes` from sources[r] + offset to consecutive rows at target. Some kinds copy in blocks
+    // and overrun the row by less than one, into rows that are written later.
     using Copier = void (*)(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t bytes,
                             std::size_t count) noexcept;
     struct SmallCopy {  // one small field, out of records
@@ -86,14 +88,18 @@ class Gather {
     using SuccessorIndex = std::uint64_t;
 
     static Copier copier_for(std::size_t bytes) noexcept;
+    static void plan_small(Plan& plan, std::size_t offset, std::size_t bytes, std::size_t count, std::byte* data);
     static void plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan);
-    static void copy_small(const Plan& plan, const std::byte* const* records, std::size_t begin, std::size_t end) noexcept;
-    void copy_columns(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t begin, std::size_t end) const noexcept;
+    static void copy_small(const Plan& plan, const std::byte* const* records, std::size_t begin,
+                           std::size_t end) noexcept;
+    void copy_columns(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t begin,
+                      std::size_t end) const noexcept;
     void copy_successor_columns(const StepStore& store, std::size_t begin, std::size_t end) const noexcept;
     template <bool kReduce>
     void resolve(const StepStore& store, std::uint32_t row, std::size_t i, NStep n_step) noexcept;
     template <bool kReduce>
-    void gather_transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step, const TransitionOut& out);
+    void gather_transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step,
+                            const TransitionOut& out);
 
     Plan own_, next_;
     std::vector<const std::byte*> records_, last_records_, successors_;  // by start; last: of the last summed step
@@ -102,6 +108,7 @@ class Gather {
 };
 
 // The rows of the steps t .. t + length - 1 of an episode, which must be live.
-void window_rows(const StepStore& store, const Episode& episode, std::int64_t t, std::span<std::uint32_t> rows) noexcept;
+void window_rows(const StepStore& store, const Episode& episode, std::int64_t t,
+                 std::span<std::uint32_t> rows) noexcept;
 
 }  // namespace ringback

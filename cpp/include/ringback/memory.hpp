@@ -20,8 +20,9 @@ class OutOfMemory : public std::bad_alloc {
     std::string message_;
 };
 
-// One growing array of bytes that is zero at first. Growing keeps the content but may move it; memory is committed when it
-// is first touched, so reserving much costs nothing. There are kSpare readable bytes after the end, for copies that overrun.
+// One growing array of bytes that is zero at first. Growing keeps the content but may move it; memory is committed when
+// it is first touched, so reserving much costs nothing. There are kSpare readable bytes after the end, for copies that
+// overrun.
 class Region {
   public:
     static constexpr std::size_t kSpare = 64;

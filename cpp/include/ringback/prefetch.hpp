@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace ringback {
 
@@ -27,10 +28,11 @@ inline void prefetch_to_write(const void* address) noexcept {
 // Every cache line of [address, address + bytes), at most `most` of them: hardware follows a long run by itself.
 inline void prefetch_span(const std::byte* address, std::size_t bytes, std::size_t most = 8) noexcept {
     if (bytes == 0) return;
-    constexpr std::size_t kLine = 64;
-    const std::size_t lines = (bytes + kLine - 1) / kLine;
-    for (std::size_t i = 0; i < (lines < most ? lines : most); ++i) prefetch(address + i * kLine);
-    if (lines <= most) prefetch(address + bytes - 1);  // the span may straddle one line more
+    constexpr std::uintptr_t kLine = 64;
+    const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(address) & ~(kLine - 1);
+    const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(address) + bytes;
+    const std::uintptr_t stop = begin + most * kLine < end ? begin + most * kLine : end;
+    for (std::uintptr_t line = begin; line < stop; line += kLine) prefetch(reinterpret_cast<const void*>(line));
 }
 
 }  // namespace ringback

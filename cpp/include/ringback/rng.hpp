@@ -43,8 +43,8 @@ class Rng {
         return result;
     }
 
-    // Uniform over [0, bound), without bias: Lemire, "Fast random integer generation in an interval", 2019, algorithm 5.
-    // bound must be positive.
+    // Uniform over [0, bound), without bias: Lemire, "Fast random integer generation in an interval", 2019,
+    // algorithm 5. bound must be positive.
     std::uint64_t below(std::uint64_t bound) noexcept {
         std::uint64_t high, low;
         multiply(next(), bound, high, low);

@@ -23,14 +23,16 @@ struct WindowStart {
 // Threads: one sampler a thread. Errors: std::invalid_argument when more is asked for than there is, with both numbers.
 class Sampler {
   public:
-    // out[i] in [0, bound), bound < 2^32. Without replacement all differ; then out.size() <= bound must hold. O(out.size()).
+    // out[i] in [0, bound), bound < 2^32. Without replacement all differ; then out.size() <= bound must hold.
+    // O(out.size()).
     void draw(Rng& rng, std::int64_t bound, bool replace, std::span<std::int64_t> out);
 
     // Offsets (0 is the oldest step) of live steps, and prefetches where their rows are looked up.
     void draw_steps(Rng& rng, const StepStore& store, bool replace, std::span<std::int64_t> offsets);
 
     // Starts of windows of index.length steps. O(out.size() log episodes).
-    void draw_windows(Rng& rng, const StepStore& store, const WindowIndex& index, bool replace, std::span<WindowStart> out);
+    void draw_windows(Rng& rng, const StepStore& store, const WindowIndex& index, bool replace,
+                      std::span<WindowStart> out);
 
     // What the two throw.
     [[noreturn]] static void refuse_steps(std::int64_t count, std::int64_t stored);

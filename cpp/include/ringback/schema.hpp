@@ -25,7 +25,7 @@ struct StepHeader {
     std::int64_t number;    // counts all steps ever written: the step's handle
     std::int64_t t;         // index in its episode
     std::uint32_t episode;  // slot in the episode table
-    std::uint32_t link;     // where its successor observation is: 0 the next row of its episode, else side-pool entry + 1
+    std::uint32_t link;  // where its successor observation is: 0 the next row of its episode, else side-pool entry + 1
 };
 static_assert(sizeof(StepHeader) == 24);
 
@@ -43,9 +43,9 @@ struct Place {
 //            '-- offset 0          '-- header              '-- by falling alignment  '-- one byte
 //   columns  one array a large leaf (an image), rows unpadded
 //
-// Small fields of a step lie together, so that reading a step touches one or two cache lines; the observation comes first,
-// so that the successor (the next record's observation) is the bytes that follow. A side-pool entry has the layout of the
-// observation part alone, with the same offsets.
+// Small fields of a step lie together, so that reading a step touches one or two cache lines; the observation comes
+// first, so that the successor (the next record's observation) is the bytes that follow. A side-pool entry has the
+// layout of the observation part alone, with the same offsets.
 //
 // Order of fields: observation leaves, action leaves, the reward (float32), extras. Everything addresses them by index.
 class Schema {
@@ -70,7 +70,7 @@ class Schema {
     std::size_t observation_bytes() const noexcept { return observation_bytes_; }  // its first part; stride of an entry
     std::size_t header_offset() const noexcept { return observation_bytes_; }
     std::size_t flags_offset() const noexcept { return flags_offset_; }
-    std::span<const std::size_t> columns() const noexcept { return columns_; }  // bytes a row of each column
+    std::span<const std::size_t> columns() const noexcept { return columns_; }         // bytes a row of each column
     std::size_t observation_columns() const noexcept { return observation_columns_; }  // these come first
 
     std::size_t row_bytes() const noexcept;    // record and columns of one step

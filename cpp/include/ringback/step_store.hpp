@@ -37,6 +37,7 @@ struct Episode {
     std::int64_t end = 0;     // index after its newest step
     std::int64_t origin = 0;  // its lane position of t = 0: step t lies at position origin + t
     std::uint32_t lane = 0;
+    std::uint32_t newest = 0;  // the row of step end - 1; kept, although it follows, to spare each write the way there
     bool in_use = false;
     bool open = false;
     StreamTable::Node* stream = nullptr;  // null once a numbered stream's episode has ended
@@ -62,13 +63,15 @@ struct WindowIndex {
 //
 // Invariants
 //   I1  The live set is the last min(capacity, written) steps in the order of writing.
-//   I2  Every live step has exactly the successor observation that it was given. Where the next row of its episode has the
+//   I2  Every live step has exactly the successor observation that it was given. Where the next row of its episode has
+//   the
 //       same bytes it is stored once; for the newest step of an episode, and wherever it differs, in the side pool.
 //   I3  A window never leaves its episode: not over an end, not over the write position, not into evicted rows.
 //   I4  Writing a step is O(1) amortised and allocates nothing once warm; all input is copied, all output is copied.
 //   I5  A number names one step for ever; row_of_number refuses numbers that are not live.
 //   I6  A call that throws has changed nothing.
-//   I7  A silent stream neither blocks eviction nor keeps a page: a page whose rows are all evicted is free, half-filled or
+//   I7  A silent stream neither blocks eviction nor keeps a page: a page whose rows are all evicted is free,
+//   half-filled or
 //       not. At most capacity / rows_per_page + 2 * streams + 1 pages are in use.
 //   I8  State and answers depend on the calls alone.
 //
@@ -76,19 +79,23 @@ struct WindowIndex {
 // Errors: std::invalid_argument and std::out_of_range without a "Where:" (the caller knows it), OutOfMemory.
 class StepStore {
   public:
-    // Throws std::invalid_argument for a capacity < 1 or > 2^31, OutOfMemory (with the bytes) if it cannot fit this machine.
+    // Throws std::invalid_argument for a capacity < 1 or > 2^31, OutOfMemory (with the bytes) if it cannot fit this
+    // machine.
     StepStore(Schema schema, std::int64_t capacity, Mismatch mismatch);
     StepStore(StepStore&&) = default;
     StepStore& operator=(StepStore&&) = delete;  // the streams' nodes live in a pool of their own
 
-    // ---- writing -----------------------------------------------------------------------------------------------------
+    // ---- writing
+    // -----------------------------------------------------------------------------------------------------
 
     // One step of each of rows.count streams, in that order; the streams differ. ids[i] receives the number of step i.
     void write(const StepRows& rows, std::span<const StreamKey> streams, std::span<std::int64_t> ids);
 
-    // Consecutive steps of one episode (rows may be empty). `start` is the index of the first; it must be where the stream
-    // stands (0 for a new one); with `cut`, a later index closes what is open as truncated and begins an episode with
-    // missing history. `terminated`/`truncated`: the flags of the last step, also when it was written earlier.
+    // Consecutive steps of one episode (rows may be empty). `start` is the index of the first; it must be where the
+    // stream stands (0 for a new one); with `cut`, a later index closes what is open as truncated and begins an episode
+    // with missing history. `terminated`/`truncated`: the flags of the last step, also when it was written earlier.
+    // Inside the chunk each successor is taken to be the next row's observation's equal: Mismatch::raise looks at the
+    // first row only.
     void write_chunk(const StepRows& rows, const StreamKey& stream, std::int64_t start, bool cut, bool terminated,
                      bool truncated, std::span<std::int64_t> ids);
 
@@ -96,10 +103,12 @@ class StepStore {
     bool end_episode(const StreamKey& stream);
     void end_all_episodes();
 
-    // Overwrites one field of a live step; for an observation also what the step before leads to, where that is stored once.
+    // Overwrites one field of a live step; for an observation also what the step before leads to, where that is stored
+    // once.
     void set_field(std::uint32_t row, std::size_t field, const std::byte* value) noexcept;
 
-    // ---- reading -----------------------------------------------------------------------------------------------------
+    // ---- reading
+    // -----------------------------------------------------------------------------------------------------
 
     const Schema& schema() const noexcept { return schema_; }
     std::int64_t capacity() const noexcept { return capacity_; }
@@ -115,7 +124,8 @@ class StepStore {
 
     // The row of the step that is `offset` steps younger than the oldest. 0 <= offset < live().
     std::uint32_t row_at_offset(std::int64_t offset) const noexcept {
-        // With one writer at a time since the start, its lane's few page numbers say it as well as the whole age ring.
+        // With one writer at a time since the start, its lane's few page numbers say it as well as the whole age ring:
+        // a lane skips positions only when all its rows are evicted, and pages are smaller than the ring.
         if (lanes_.size() == 1) return row_at(lanes_[0], oldest() + offset - first_number_);
         return *slot_at_offset(offset);
     }
@@ -158,20 +168,23 @@ class StepStore {
         return entry_records_.data() + entry * schema_.observation_bytes();
     }
     const std::byte* entry_column(std::int32_t c, std::uint32_t entry) const noexcept {
-        return entry_columns_[static_cast<std::size_t>(c)].data() + entry * schema_.columns()[static_cast<std::size_t>(c)];
+        return entry_columns_[static_cast<std::size_t>(c)].data() +
+               entry * schema_.columns()[static_cast<std::size_t>(c)];
     }
 
-    // ---- windows -----------------------------------------------------------------------------------------------------
+    // ---- windows
+    // -----------------------------------------------------------------------------------------------------
 
-    // Counts of the valid starts of windows of `length` steps, kept up to date by every write from prepare_windows on (the
-    // last kWindowIndexes lengths prepared). Null: call prepare_windows(length) first, O(episodes).
+    // Counts of the valid starts of windows of `length` steps, kept up to date by every write from prepare_windows on
+    // (the last kWindowIndexes lengths prepared). Null: call prepare_windows(length) first, O(episodes).
     const WindowIndex* window_index(std::int64_t length) const noexcept;
     void prepare_windows(std::int64_t length);
 
     // Numbers of all valid starts, oldest first. O(live).
     std::vector<std::int64_t> valid_starts(std::int64_t length) const;
 
-    // ---- state: content, not layout ----------------------------------------------------------------------------------
+    // ---- state: content, not layout
+    // ----------------------------------------------------------------------------------
 
     struct EpisodeState {
         std::uint32_t slot;
@@ -193,11 +206,11 @@ class StepStore {
     State state() const;
     // The rows of live steps [begin, begin + count) by number. `owned`: 1 where the successor is not the next row's.
     struct RowState {
-        std::span<std::byte* const> fields;   // out, `count` rows each
-        std::span<std::int64_t> t;            // out
-        std::span<std::uint32_t> episode;     // out: slot
-        std::span<std::uint8_t> flags;        // out
-        std::span<std::uint8_t> owned;        // out
+        std::span<std::byte* const> fields;  // out, `count` rows each
+        std::span<std::int64_t> t;           // out
+        std::span<std::uint32_t> episode;    // out: slot
+        std::span<std::uint8_t> flags;       // out
+        std::span<std::uint8_t> owned;       // out
     };
     void read_rows(std::int64_t begin, std::size_t count, const RowState& out) const;
 
@@ -218,6 +231,8 @@ class StepStore {
     void restore_done();
 
     static constexpr std::size_t kWindowIndexes = 4;
+    // Indices of steps stay well below what the window resolver takes for infinite.
+    static constexpr std::int64_t kMaxTime = std::int64_t{1} << 59;
 
   private:
     // The pages of one writer, oldest first; page_at counts the pages that the lane has ever had.
@@ -244,20 +259,21 @@ class StepStore {
 
     std::size_t row_offset(std::size_t field, std::size_t i) const noexcept { return i * schema_.place(field).bytes; }
     Match compare(const StreamTable::Node* stream, const StepRows& rows, std::size_t i) const noexcept;
-    void check_matches(const StepRows& rows, std::span<const StreamKey> streams) const;
-    void reserve(std::size_t steps);
-    std::int64_t write_one(const StepRows& rows, std::size_t i, StreamTable::Node* stream, const StreamKey& key,
+    void check_matches(const StepRows& rows, std::span<const StreamKey> streams);
+    void reserve(std::size_t steps, std::size_t streams);
+    // `stream` may be null (unknown yet); null again once a numbered stream's episode has ended.
+    std::int64_t write_one(const StepRows& rows, std::size_t i, StreamTable::Node*& stream, const StreamKey& key,
                            bool terminated, bool truncated);
     void prefetch_next_write(std::uint32_t row) const noexcept;
     std::uint32_t put_row(Episode& episode);
     void fill_row(std::uint32_t row, const StepRows& rows, std::size_t i) noexcept;
     void fill_entry(std::uint32_t entry, std::span<const std::byte* const> successors, std::size_t i) noexcept;
-    void evict() noexcept;
+    void evict();
 
     std::uint32_t begin_episode(std::int64_t t);
-    void finish_episode(std::uint32_t slot, std::uint8_t flags) noexcept;
-    void split_off(StreamTable::Node* stream) noexcept;
-    void drop_episode(std::uint32_t slot) noexcept;
+    void finish_episode(std::uint32_t slot, std::uint8_t flags);
+    void split_off(StreamTable::Node* stream);
+    void drop_episode(std::uint32_t slot);
     void count_windows(std::uint32_t slot) noexcept;
     std::uint32_t take_lane();
     std::uint32_t take_entry() noexcept;
@@ -280,9 +296,9 @@ class StepStore {
 
     Region records_;
     std::vector<Region> columns_;
-    std::uint32_t page_count_ = 0;              // pages that there is room for
-    std::vector<std::uint32_t> free_pages_;     // taken from the back
-    std::vector<std::uint8_t> page_live_;       // live rows of each page
+    std::uint32_t page_count_ = 0;           // pages that there is room for
+    std::vector<std::uint32_t> free_pages_;  // taken from the back
+    std::vector<std::uint8_t> page_live_;    // live rows of each page
 
     Region entry_records_;
     std::vector<Region> entry_columns_;

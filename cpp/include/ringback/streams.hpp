@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -10,7 +11,8 @@
 
 namespace ringback {
 
-// A stream is whoever writes consecutive steps: a number (a sub-environment) or a name (an episode that comes in chunks).
+// A stream is whoever writes consecutive steps: a number (a sub-environment) or a name (an episode that comes in
+// chunks).
 using StreamKey = std::variant<std::int64_t, std::string>;
 
 std::string to_string(const StreamKey& key);
@@ -23,8 +25,8 @@ inline constexpr std::uint32_t kNoEpisode = 0xffffffffU;
 //   dormant   its episode is open, but every step of it is evicted: only the index of the next step is remembered
 //   finished  named streams only: the episode has ended and some step of it lives; a chunk that comes again is refused
 //
-// A numbered stream is forgotten when its episode ends, a named one when the last step of its episode is evicted. At most
-// `capacity` dormant streams are remembered; the one dormant for longest is forgotten first.
+// A numbered stream is forgotten when its episode ends, a named one when the last step of its episode is evicted. At
+// most `capacity` dormant streams are remembered; the one dormant for longest is forgotten first.
 //
 // Costs: O(1). Nodes are recycled, so nothing is allocated once warm (long names apart).
 // Threads: const methods may run side by side, anything else needs exclusive access.
@@ -46,12 +48,12 @@ class StreamTable {
     explicit StreamTable(std::size_t capacity);
 
     Node* find(const StreamKey& key);
-    const Node* find(const StreamKey& key) const;
 
     Node* open(const StreamKey& key, std::uint32_t episode);  // a stream that is not in the table
     void sleep(Node* node, std::int64_t next_t);              // open → dormant
     void wake(Node* node, std::uint32_t episode);             // dormant → open
-    // The episode has ended: forgets a numbered stream (answers false: the node is gone), keeps a named one as finished.
+    // The episode has ended: forgets a numbered stream (answers false: the node is gone), keeps a named one as
+    // finished.
     bool finish(Node* node);
     void forget(Node* node);
     void forget_surplus();  // the oldest dormant streams, down to `capacity`
@@ -60,7 +62,12 @@ class StreamTable {
     const Dormant& dormant() const noexcept { return dormant_; }  // oldest first
 
   private:
+    // The commonest numbers, those of a vector environment, are looked up directly.
+    static constexpr std::int64_t kDirect = 64;
+    Node** direct(const StreamKey& key) noexcept;
+
     std::size_t capacity_;
+    std::array<Node*, kDirect> direct_{};
     std::unique_ptr<std::pmr::unsynchronized_pool_resource> pool_;
     std::pmr::unordered_map<StreamKey, Stream> nodes_;
     Dormant dormant_;
