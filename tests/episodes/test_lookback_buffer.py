@@ -380,3 +380,13 @@ def test_a_fill_may_be_an_item(numpy: bool, space: Any) -> None:
     got = b.get(slice(-2, None), fill=np.array([7, 8], np.float32))
     np.testing.assert_array_equal(np.stack(list(got)), [[7, 8], vector(1)])
     np.testing.assert_array_equal(b.get(5, fill=np.array([7, 8], np.float32)), [7, 8])
+
+
+def test_a_deep_copy_keeps_what_is_one_object_one_object() -> None:
+    shared, nested_one = vector(1), {"x": vector(2)}
+    twin = copy.deepcopy(buffer([shared, shared, nested_one, nested_one, "text", 3, None]))
+    assert twin[0] is twin[1]
+    assert twin[0] is not shared
+    assert twin[2] is twin[3]
+    assert twin[2]["x"] is not nested_one["x"]
+    assert twin.data[4:] == ["text", 3, None]

@@ -15,6 +15,7 @@ from ringback.errors import EpisodeError
 from .rows import (
     check_shape,
     common_length,
+    deep_copied,
     extended,
     fill_leaf,
     fill_like,
@@ -647,7 +648,8 @@ class InfiniteLookbackBuffer:
             )
             out._borrowed = False
         else:
-            out._store, out._like = copy.deepcopy((self._store, self._like), memo)
+            out._store = [deep_copied(item, memo) for item in self._store]
+            out._like = copy.deepcopy(self._like, memo)
         return out
 
     def get_state(self) -> dict[str, Any]:

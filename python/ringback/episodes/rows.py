@@ -16,6 +16,7 @@ from .structure import as_objects, leaves, map_pair, map_structure
 __all__ = [
     "check_shape",
     "common_length",
+    "deep_copied",
     "extended",
     "fill_leaf",
     "fill_like",
@@ -45,6 +46,28 @@ def common_length(structure: Any, where: str) -> int:
 def has_objects(structure: Any) -> bool:
     """Tell whether any leaf is an array of Python objects."""
     return any(leaf.dtype.hasobject for leaf in leaves(structure))
+
+
+_SHARED_BY_COPIES = (int, float, bool, str, bytes, type(None), np.float32, np.float64, np.int64, np.int32, np.bool_)
+
+
+def deep_copied(item: Any, memo: dict[int, Any]) -> Any:
+    """Do what ``copy.deepcopy`` does, quickly for what episodes mostly hold."""
+    kind = type(item)
+    if kind in _SHARED_BY_COPIES:
+        return item
+    if kind is np.ndarray and item.dtype.kind != "O":
+        if id(item) not in memo:
+            memo[id(item)] = item.copy()
+        return memo[id(item)]
+    if kind is dict:
+        known = memo.get(id(item))
+        if known is None:
+            known = memo[id(item)] = {}
+            for key, value in item.items():
+                known[deep_copied(key, memo)] = deep_copied(value, memo)
+        return known
+    return copy.deepcopy(item, memo)
 
 
 def fill_leaf(like: Array, count: int, fill: Any) -> Array:
