@@ -45,6 +45,7 @@ UNIT_LEVELS = {
     "streams": 1,
     "count_tree": 1,
     "step_store": 2,
+    "step_store_state": 2,
     "sampler": 3,
     "gather": 3,
 }

@@ -365,7 +365,9 @@ class ReplayBuffer(_core.Replay):
         """
         where = "ReplayBuffer.set_state"
         if isinstance(state, Mapping):
-            header, parts = dict(state), iter(state.get("parts", ()))
+            if "parts" not in state:
+                raise ValueError(f"{where}: state must have the field 'parts', got none")
+            header, parts = dict(state), iter(state["parts"])
         else:
             parts = iter(state) if isinstance(state, Iterable) else iter(())
             first = next(parts, None)
@@ -423,7 +425,7 @@ def _seed_words(seed: int | Sequence[int] | None) -> list[int]:
         numbers = tuple(seed) if isinstance(seed, (tuple, list)) else (seed,)
         for number in numbers:
             if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
-                raise TypeError(f"ReplayBuffer: seed must be None, an int or a tuple of ints, got {seed!r}")
+                raise TypeError(f"ReplayBuffer: seed must be None, an int >= 0 or a tuple of such, got {seed!r}")
         if not numbers or min(numbers) < 0:
             raise ValueError(f"ReplayBuffer: seed must be an int >= 0 or a tuple of such, got {seed!r}")
         sequence = np.random.SeedSequence(int(numbers[0]), spawn_key=tuple(int(n) for n in numbers[1:]))
