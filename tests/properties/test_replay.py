@@ -151,9 +151,6 @@ class Program:
     def add_batch(self) -> None:
         rng = self.rng
         streams = rng.permutation(self.streams)[: rng.integers(1, len(self.streams) + 1)].tolist()
-        if self.policy != "keep":
-            # A jump right after an eviction in the same batch is a matter of order; not here.
-            streams = streams[: max(1, self.capacity // 4)]
         before = dict(self.worlds.now)
         flags = [flags_from(rng, self.end_chance) for _ in streams]
         steps = [

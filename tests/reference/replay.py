@@ -5,7 +5,6 @@ It draws nothing. It answers which steps are live, where windows may start, and 
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -172,9 +171,8 @@ class ReplayOracle:
         given = self.row("observation", observation)
         episode = self.open.get(stream)
         last = None if episode is None else episode.newest
+        self._refuse_mismatch(stream, observation)
         differs = last is not None and not same(last.successor, given)
-        if differs and self.on_mismatch == "raise":
-            raise MismatchError(stream)
         if differs and self.on_mismatch == "split":
             # A named episode's chunks say their times, so its time counts on; a stream's new episode begins.
             start = self.open[stream].next_t if isinstance(stream, str) else 0
@@ -232,9 +230,10 @@ class ReplayOracle:
             flat = values_of(name, self.spaces[name], whole)
             return join(name, self.spaces[name], {path: part[index] for path, part in flat.items()})
 
-        trial = self._trial()
-        numbers = [
-            trial.add(
+        for e in range(count):
+            self._refuse_mismatch(streams[e], pick("observation", observations, e))
+        return [
+            self.add(
                 pick("observation", observations, e),
                 pick("action", actions, e),
                 rewards[e],
@@ -246,32 +245,31 @@ class ReplayOracle:
             )
             for e in range(count)
         ]
-        self.__dict__ = trial.__dict__
-        return numbers
 
     def add_episode(self, chunk: Any, gap: str = "raise") -> list[int]:
         """Store the steps of one chunk: the same as one `add` after the other, or nothing at all."""
         key, start = chunk.id_, chunk.t_started
-        trial = self._trial()
-        episode = trial.open.get(key)
+        episode = self.open.get(key)
         if episode is None:
-            finished = any(e.key == key for e in trial.episodes)
+            finished = any(e.key == key for e in self.episodes)
             if finished or (start > 0 and gap == "raise"):
                 raise ChunkError(key)
             if len(chunk) > 0:
-                episode = trial._begin(key, start)
+                episode = self._begin(key, start)
         elif start < episode.next_t:
             raise ChunkError(key)
         elif start > episode.next_t:
             if gap == "raise":
                 raise ChunkError(key)
-            trial.end_episode(key)
-            episode = trial._begin(key, start)
+            self.end_episode(key)
+            episode = self._begin(key, start)
+        elif len(chunk) > 0:
+            self._refuse_mismatch(key, chunk.observation_at(0))
         numbers = []
         for t in range(len(chunk)):
             final = t == len(chunk) - 1
             numbers.append(
-                trial.add(
+                self.add(
                     chunk.observation_at(t),
                     chunk.action_at(t),
                     chunk.reward_at(t),
@@ -287,8 +285,7 @@ class ReplayOracle:
             if last is not None:
                 last.terminated |= chunk.is_terminated
                 last.truncated |= chunk.is_truncated
-            trial._close(key)
-        self.__dict__ = trial.__dict__
+            self._close(key)
         return numbers
 
     def end_episode(self, stream: Key = 0) -> bool:
@@ -331,9 +328,14 @@ class ReplayOracle:
         self.open[key] = episode
         return episode
 
-    def _trial(self) -> ReplayOracle:
-        """Return what to write to so that a failure midway leaves no trace; only "raise" can fail midway."""
-        return copy.deepcopy(self) if self.on_mismatch == "raise" else self
+    def _refuse_mismatch(self, stream: Key, observation: Any) -> None:
+        """Raise for a difference where that is asked for; callers do so before they write anything."""
+        episode = self.open.get(stream)
+        last = None if episode is None else episode.newest
+        if self.on_mismatch != "raise" or last is None:
+            return
+        if not same(last.successor, self.row("observation", observation)):
+            raise MismatchError(stream)
 
     def _close(self, stream: Key) -> None:
         episode = self.open.pop(stream)

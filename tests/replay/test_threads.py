@@ -185,7 +185,13 @@ def test_saving_beside_a_writer_gives_one_moment() -> None:
     other = make(200)
 
     def save() -> None:
-        other.set_state(buffer.get_state())
+        try:
+            state = buffer.get_state()
+        except RuntimeError as refusal:
+            if "must not change" in str(refusal):
+                return  # a write came in between, and it says so
+            raise
+        other.set_state(state)
         ids = other.valid_starts()
         assert len(ids) == 200
         assert ids[-1] == other.total_added - 1
