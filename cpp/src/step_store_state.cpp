@@ -55,7 +55,7 @@ void StepStore::restore(const State& state) {
     RB_ASSUME(written_ == 0 && episodes_.empty());
     windows_.clear();
     require(state.written >= 0 && state.written < kMaxCount && state.births >= 0 && state.births < kMaxCount &&
-                state.kept >= 0,
+                state.kept >= 0 && state.kept < kMaxCount,
             "a counter is out of range");
     const std::size_t slots = state.episodes.size() + state.free_episodes.size();
     require(slots <= 2 * static_cast<std::size_t>(capacity_) + 64, "there are more episodes than steps");
