@@ -267,4 +267,26 @@ const std::uint8_t* Inputs::flags(PyObject* value, std::size_t rows, const char*
     return reinterpret_cast<const std::uint8_t*>(array(field, as_bool.ptr(), rows, ""));
 }
 
+std::vector<std::int64_t> read_ids(PyObject* ids) {
+    const py::object array =
+        py::reinterpret_steal<py::object>(PyArray_FromAny(ids, nullptr, 0, 1, NPY_ARRAY_DEFAULT, nullptr));
+    if (!array) {
+        PyErr_Clear();
+        throw TypeMistake("ids must be an integer or a 1-D array of integers, got " + shown(ids));
+    }
+    auto* const a = reinterpret_cast<PyArrayObject*>(array.ptr());
+    const char kind = PyArray_DESCR(a)->kind;
+    if (PyArray_SIZE(a) > 0 && kind != 'i' && kind != 'u') throw TypeMistake("ids must be integers, got " + shown(ids));
+    if (kind == 'u' && PyArray_ITEMSIZE(a) == 8 && PyArray_SIZE(a) > 0) {
+        const py::object largest = array.attr("max")().attr("item")();
+        if (largest > py::int_(std::numeric_limits<std::int64_t>::max()))
+            throw std::invalid_argument("ids must fit in 63 bits, got " + shown(largest.ptr()));
+    }
+    const py::object wide = py::reinterpret_steal<py::object>(PyArray_FromAny(
+        array.ptr(), PyArray_DescrFromType(NPY_INT64), 0, 1, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST, nullptr));
+    if (!wide) throw py::error_already_set();
+    const auto* data = static_cast<const std::int64_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(wide.ptr())));
+    return {data, data + PyArray_SIZE(a)};
+}
+
 }  // namespace ringback::bindings

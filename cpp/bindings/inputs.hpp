@@ -56,6 +56,9 @@ class Inputs {
     std::size_t scalar_count_ = 0;
 };
 
+// Ids from an integer or a 1-D array of integers; throws TypeMistake or std::invalid_argument.
+std::vector<std::int64_t> read_ids(PyObject* ids);
+
 // Pointers to the fields of a write, in the schema's order, without allocating for ordinary schemas.
 class Pointers {
   public:

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -59,5 +60,16 @@ class Outputs {
     std::vector<PyObject*> kept_;
     std::size_t bytes_ = 0;
 };
+
+// A fresh one-dimensional array of these numbers.
+template <class T>
+pybind11::object array_of(DType dtype, const std::vector<T>& values) {
+    Outputs outputs;
+    const std::int64_t size = static_cast<std::int64_t>(values.size());
+    const std::size_t output = outputs.add_exact(array_type(dtype), {&size, 1});
+    outputs.allocate();
+    if (size > 0) std::memcpy(outputs.data(output), values.data(), values.size() * sizeof(T));
+    return pybind11::reinterpret_steal<pybind11::object>(outputs.take(output));
+}
 
 }  // namespace ringback::bindings

@@ -73,12 +73,12 @@ class Replay {
     void check_extras_given(PyObject* extras) const;
     template <class F>
     void write(std::size_t steps, F&& f);
+    Parts parts() const noexcept { return {schema_, observation_, action_, extras_}; }
+    std::int64_t count_starts(std::int64_t length);
     PyObject* handed_out(PyObject* batch) const;
     std::size_t field_named(const std::string& name) const;
 
-    std::vector<Field> observation_fields_, action_fields_, extras_fields_;  // before the structures: they append here
-    Structure observation_, action_;
-    Structure extras_;
+    Part observation_, action_, extras_;
     Schema schema_;
     std::int64_t capacity_;
     Mismatch mismatch_;

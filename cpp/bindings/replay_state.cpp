@@ -13,16 +13,6 @@ namespace ringback::bindings {
 
 namespace {
 
-template <class T>
-py::object array_of(DType dtype, const std::vector<T>& values) {
-    Outputs outputs;
-    const std::int64_t size = static_cast<std::int64_t>(values.size());
-    const std::size_t output = outputs.add_exact(array_type(dtype), {&size, 1});
-    outputs.allocate();
-    if (size > 0) std::memcpy(outputs.data(output), values.data(), values.size() * sizeof(T));
-    return py::reinterpret_steal<py::object>(outputs.take(output));
-}
-
 py::object key_object(const StreamKey& key) {
     if (const auto* number = std::get_if<std::int64_t>(&key)) return py::int_(*number);
     return py::str(std::get<std::string>(key));

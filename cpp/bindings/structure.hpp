@@ -60,4 +60,18 @@ class Structure {
     std::vector<Structure> children_;
 };
 
+// One part of a step (the observation, the action, the extras): its leaves and how they nest.
+struct Part {
+    explicit Part(pybind11::handle spec) : structure(spec, fields) {}
+
+    std::vector<Field> fields;  // before the structure, which appends them
+    Structure structure;
+};
+
+// The parts of a step that every batch hands out, in the schema's order.
+struct Parts {
+    const Schema& schema;
+    const Part &observation, &action, &extras;
+};
+
 }  // namespace ringback::bindings

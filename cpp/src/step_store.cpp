@@ -136,8 +136,7 @@ void StepStore::reserve(std::size_t steps, std::size_t streams) {
     }
 }
 
-// ---- writing
-// ---------------------------------------------------------------------------------------------------------
+// ---- writing ----
 
 void StepStore::write(const StepRows& rows, std::span<const StreamKey> streams, std::span<std::int64_t> ids) {
     if (mismatch_ == Mismatch::raise) check_matches(rows, streams);
@@ -374,8 +373,7 @@ void StepStore::evict() {
         count_windows(gone.episode);
 }
 
-// ---- episodes
-// --------------------------------------------------------------------------------------------------------
+// ---- episodes ----
 
 std::uint32_t StepStore::begin_episode(std::int64_t t) {
     if (free_episodes_.empty()) {
@@ -443,8 +441,7 @@ std::uint32_t StepStore::take_entry() noexcept {
     return entry;
 }
 
-// ---- reading
-// ---------------------------------------------------------------------------------------------------------
+// ---- reading ----
 
 std::int64_t StepStore::pages_in_use() const noexcept {
     return static_cast<std::int64_t>(page_count_) - static_cast<std::int64_t>(free_pages_.size());
@@ -487,8 +484,7 @@ const std::byte* StepStore::successor(std::uint32_t row, const StepHeader& heade
     return place.in_column() ? entry_column(place.column, entry) : entry_record(entry) + place.offset;
 }
 
-// ---- windows
-// ---------------------------------------------------------------------------------------------------------
+// ---- windows ----
 
 namespace {
 

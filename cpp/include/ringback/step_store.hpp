@@ -85,8 +85,7 @@ class StepStore {
     StepStore(StepStore&&) = default;
     StepStore& operator=(StepStore&&) = delete;  // the streams' nodes live in a pool of their own
 
-    // ---- writing
-    // -----------------------------------------------------------------------------------------------------
+    // ---- writing ----
 
     // One step of each of rows.count streams, in that order; the streams differ. ids[i] receives the number of step i.
     void write(const StepRows& rows, std::span<const StreamKey> streams, std::span<std::int64_t> ids);
@@ -107,8 +106,7 @@ class StepStore {
     // once.
     void set_field(std::uint32_t row, std::size_t field, const std::byte* value) noexcept;
 
-    // ---- reading
-    // -----------------------------------------------------------------------------------------------------
+    // ---- reading ----
 
     const Schema& schema() const noexcept { return schema_; }
     std::int64_t capacity() const noexcept { return capacity_; }
@@ -172,8 +170,7 @@ class StepStore {
                entry * schema_.columns()[static_cast<std::size_t>(c)];
     }
 
-    // ---- windows
-    // -----------------------------------------------------------------------------------------------------
+    // ---- windows ----
 
     // Counts of the valid starts of windows of `length` steps, kept up to date by every write from prepare_windows on
     // (the last kWindowIndexes lengths prepared). Null: call prepare_windows(length) first, O(episodes).
@@ -183,8 +180,7 @@ class StepStore {
     // Numbers of all valid starts, oldest first. O(live).
     std::vector<std::int64_t> valid_starts(std::int64_t length) const;
 
-    // ---- state: content, not layout
-    // ----------------------------------------------------------------------------------
+    // ---- state: content, not layout ----
 
     struct EpisodeState {
         std::uint32_t slot;

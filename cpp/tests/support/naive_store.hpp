@@ -134,8 +134,7 @@ class NaiveStore {
         changed.fields[field] = value;
     }
 
-    // ---- reading
-    // -----------------------------------------------------------------------------------------------------
+    // ---- reading ----
 
     const std::deque<NaiveStep>& live() const { return live_; }
     std::int64_t written() const { return written_; }
