@@ -2,6 +2,7 @@
 
 #include "episode_rows.hpp"
 #include "module.hpp"
+#include "numpy.hpp"
 
 // The resolver for Python: plain CPython functions, because pybind11's own argument handling costs more than the work.
 //
@@ -47,8 +48,15 @@ void raise_outside(const Request& r, PyObject* index) {
                  low, static_cast<long long>(r.extent.end), static_cast<long long>(-r.extent.begin), index);
 }
 
+// NumPy's own bool is no index, but older releases take it for one with no more than a warning.
+bool is_numpy_bool(PyObject* index) noexcept { return PyArray_IsScalar(index, Bool); }
+
 // The position in the data (time + lookback) that one index means, -1 if it is outside, -2 with an error set.
 std::int64_t position_of(const Request& r, PyObject* index) {
+    if (is_numpy_bool(index)) {
+        raise_bad_type(r, index);
+        return -2;
+    }
     const Py_ssize_t i = PyNumber_AsSsize_t(index, nullptr);  // beyond the range: its nearest end
     if (i == -1 && PyErr_Occurred()) {
         if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -2;
@@ -97,7 +105,8 @@ bool is_window(PyObject* indices) noexcept { return indices == Py_None || PySlic
 // One index? (A one-dimensional array has __index__ too, but refuses to be one.)
 bool is_single(PyObject* indices) noexcept {
     if (PyLong_Check(indices)) return true;
-    if (PyList_Check(indices) || PyTuple_Check(indices) || !PyIndex_Check(indices)) return false;
+    if (PyList_Check(indices) || PyTuple_Check(indices) || !PyIndex_Check(indices) || is_numpy_bool(indices))
+        return false;
     const Ref as_int(PyNumber_Index(indices));
     if (!as_int) PyErr_Clear();
     return static_cast<bool>(as_int);
