@@ -52,6 +52,8 @@ class BatchOutputs {
     BatchOutputs(PyTypeObject* type, PyObject* out, std::vector<std::int64_t> leading)
         : type_(type), out_(out), leading_(std::move(leading)) {
         check_out<FieldName>(out, type);
+        single_.reserve(8);
+        nested_.reserve(4);
     }
 
     // A field with one array: scalars a step.

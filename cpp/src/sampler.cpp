@@ -9,12 +9,16 @@
 
 namespace ringback {
 
-void Sampler::draw(Rng& rng, std::int64_t bound, bool replace, std::span<std::int64_t> out) {
-    if (!replace) return draw_different(rng, bound, out);
-    for (auto& number : out) number = static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(bound)));
+void Sampler::draw(Rng& generator, std::int64_t bound, bool replace, std::span<std::int64_t> out) {
+    generator = replace ? draw_any(generator, bound, out) : draw_different(generator, bound, out);
 }
 
-void Sampler::draw_different(Rng& rng, std::int64_t bound, std::span<std::int64_t> out) {
+Rng Sampler::draw_any(Rng rng, std::int64_t bound, std::span<std::int64_t> out) {
+    for (auto& number : out) number = static_cast<std::int64_t>(rng.below(static_cast<std::uint64_t>(bound)));
+    return rng;
+}
+
+Rng Sampler::draw_different(Rng rng, std::int64_t bound, std::span<std::int64_t> out) {
     const auto count = static_cast<std::int64_t>(out.size());
     RB_ASSUME(count <= bound);
     if (count > bound / 2) {
@@ -26,7 +30,7 @@ void Sampler::draw_different(Rng& rng, std::int64_t bound, std::span<std::int64_
             std::swap(shuffled_[static_cast<std::size_t>(i)], shuffled_[static_cast<std::size_t>(j)]);
             out[static_cast<std::size_t>(i)] = shuffled_[static_cast<std::size_t>(i)];
         }
-        return;
+        return rng;
     }
     // Few of many: draw again what was drawn before.
     RB_ASSUME(bound < std::int64_t{1} << 32);
@@ -45,6 +49,7 @@ void Sampler::draw_different(Rng& rng, std::int64_t bound, std::span<std::int64_
             break;
         }
     }
+    return rng;
 }
 
 void Sampler::refuse_steps(std::int64_t count, std::int64_t stored) {

@@ -25,7 +25,7 @@ class Sampler {
   public:
     // out[i] in [0, bound), bound < 2^32. Without replacement all differ; then out.size() <= bound must hold.
     // O(out.size()).
-    void draw(Rng& rng, std::int64_t bound, bool replace, std::span<std::int64_t> out);
+    void draw(Rng& generator, std::int64_t bound, bool replace, std::span<std::int64_t> out);
 
     // Offsets (0 is the oldest step) of live steps, and prefetches where their rows are looked up.
     void draw_steps(Rng& rng, const StepStore& store, bool replace, std::span<std::int64_t> offsets);
@@ -39,7 +39,9 @@ class Sampler {
     [[noreturn]] static void refuse_windows(std::int64_t count, std::int64_t starts, std::int64_t length);
 
   private:
-    void draw_different(Rng& rng, std::int64_t bound, std::span<std::int64_t> out);
+    // The generator comes and goes by value, so that its state stays in registers while numbers are written.
+    static Rng draw_any(Rng rng, std::int64_t bound, std::span<std::int64_t> out);
+    Rng draw_different(Rng rng, std::int64_t bound, std::span<std::int64_t> out);
 
     std::vector<std::uint32_t> seen_;  // open addressing; value + 1, 0 is empty
     std::vector<std::int64_t> shuffled_, drawn_;
