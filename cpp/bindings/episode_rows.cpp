@@ -1,9 +1,8 @@
-#include "episode_rows.hpp"
-
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
 
+#include "module.hpp"
 #include "numpy.hpp"
 
 namespace {

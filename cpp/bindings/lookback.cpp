@@ -1,6 +1,5 @@
 #include "ringback/lookback.hpp"
 
-#include "episode_rows.hpp"
 #include "module.hpp"
 #include "numpy.hpp"
 
@@ -312,7 +311,6 @@ namespace ringback::bindings {
 
 void bind_lookback(pybind11::module_& m) {
     if (PyModule_AddFunctions(m.ptr(), kMethods) < 0) throw pybind11::error_already_set();
-    bind_episode_rows(m);
 }
 
 }  // namespace ringback::bindings

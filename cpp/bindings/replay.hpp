@@ -83,8 +83,8 @@ class Replay {
     std::int64_t capacity_;
     Mismatch mismatch_;
     Lock core_;
-    std::vector<StreamKey>
-        first_streams_;  // 0, 1, 2, ...: as many as a batch has had; used with the interpreter's lock held
+    // 0, 1, 2, ...: as many as a batch has had. Touched with the interpreter's lock held only.
+    std::vector<StreamKey> first_streams_;
     bool kept_many_ = false, warned_ = false;  // successors kept beside the rows
 };
 

@@ -84,7 +84,7 @@ class Gather {
         double reward, discount;
         std::int64_t steps;
     };
-    // Where the successor of a start lies for columns: its row, or its side-pool entry + 1 with the highest bit set.
+    // Where the successor of a start lies for columns: its row, or its side-pool entry with the highest bit set.
     using SuccessorIndex = std::uint64_t;
 
     static Copier copier_for(std::size_t bytes) noexcept;
