@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ringback.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, batch, unbatch
-from ringback.replay import ReplayBuffer, Sequences, Transitions
+from ringback.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, batch, stack_last, unbatch
+from ringback.replay import ReplayBuffer, Sequences, Transitions, sequence_priority
 from ringback.runner import EnvRunner
 
 __version__ = "0.1.0"
@@ -16,5 +16,7 @@ __all__ = [
     "SingleAgentEpisode",
     "Transitions",
     "batch",
+    "sequence_priority",
+    "stack_last",
     "unbatch",
 ]

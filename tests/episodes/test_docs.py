@@ -10,7 +10,14 @@ import pytest
 
 @pytest.mark.parametrize(
     ("module", "least"),
-    [("lookback_buffer", 2), ("one_hot", 1), ("padding", 1), ("single_agent_episode", 4), ("structure", 2)],
+    [
+        ("lookback_buffer", 2),
+        ("one_hot", 1),
+        ("padding", 1),
+        ("single_agent_episode", 4),
+        ("stacking", 5),
+        ("structure", 2),
+    ],
 )
 def test_the_examples_hold(module: str, least: int) -> None:
     failed, tried = doctest.testmod(importlib.import_module(f"ringback.episodes.{module}"))

@@ -31,6 +31,7 @@ from __future__ import annotations
 from .lookback_buffer import InfiniteLookbackBuffer
 from .one_hot import one_hot, one_hot_multidiscrete
 from .single_agent_episode import SingleAgentEpisode
+from .stacking import stack_last
 from .structure import batch, unbatch
 
 __all__ = [
@@ -39,5 +40,6 @@ __all__ = [
     "batch",
     "one_hot",
     "one_hot_multidiscrete",
+    "stack_last",
     "unbatch",
 ]

@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from ringback._core import Sequences, Transitions
 from ringback.replay.buffer import ReplayBuffer
+from ringback.replay.sequence_priority import sequence_priority
 
-__all__ = ["ReplayBuffer", "Sequences", "Transitions"]
+__all__ = ["ReplayBuffer", "Sequences", "Transitions", "sequence_priority"]
