@@ -5,7 +5,7 @@ It draws nothing. It answers which steps are live, where windows may start, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,13 +109,20 @@ class Episode:
     """The live steps of one episode by their time; times go on counting when steps are evicted."""
 
     key: Key
+    unit: int  # counts episodes as they are born; pieces of a stream without a declared end between them share it
     next_t: int = 0
     steps: dict[int, Step] = field(default_factory=dict)
+    closed: bool = False
 
     @property
     def newest(self) -> Step | None:
         """Return the last step, unless that is evicted."""
         return self.steps.get(self.next_t - 1)
+
+    @property
+    def first(self) -> int:
+        """Return the time of the oldest live step; there must be one."""
+        return min(self.steps)
 
 
 class ReplayOracle:
@@ -145,6 +152,8 @@ class ReplayOracle:
         self.open: dict[Key, Episode] = {}
         self.dormant: list[Key] = []  # open, but all its steps are evicted; the longest so comes first
         self.home: dict[int, tuple[Episode, int]] = {}  # live step number → its episode and its time there
+        self.units = 0  # how many have been born
+        self.watchers: list[Callable[[], None]] = []  # called whenever a step came or an episode was closed
 
     # ------------------------------------------------------------------ writing
 
@@ -175,9 +184,9 @@ class ReplayOracle:
         differs = last is not None and not same(last.successor, given)
         if differs and self.on_mismatch == "split":
             # A named episode's chunks say their times, so its time counts on; a stream's new episode begins.
-            start = self.open[stream].next_t if isinstance(stream, str) else 0
+            piece = self.open[stream]
             self.end_episode(stream)
-            episode, last = self._begin(stream, start), None
+            episode, last = self._begin(stream, piece.next_t if isinstance(stream, str) else 0, piece.unit), None
         self.kept_successors += differs and last is not None
         if episode is None:
             episode = self._begin(stream)
@@ -205,8 +214,9 @@ class ReplayOracle:
         if stream in self.dormant:
             self.dormant.remove(stream)
         if terminated or truncated:
-            del self.open[stream]
+            self.open.pop(stream).closed = True
         self._evict()
+        self._tell()
         return number
 
     def add_batch(
@@ -261,8 +271,9 @@ class ReplayOracle:
         elif start > episode.next_t:
             if gap == "raise":
                 raise ChunkError(key)
+            piece = episode
             self.end_episode(key)
-            episode = self._begin(key, start)
+            episode = self._begin(key, start, piece.unit)
         elif len(chunk) > 0:
             self._refuse_mismatch(key, chunk.observation_at(0))
         numbers = []
@@ -322,8 +333,11 @@ class ReplayOracle:
                 if top == "observation" and before is not None and before.shared:
                     before.successor[path] = value
 
-    def _begin(self, key: Key, start: int = 0) -> Episode:
-        episode = Episode(key, next_t=start)
+    def _begin(self, key: Key, start: int = 0, unit: int | None = None) -> Episode:
+        if unit is None:
+            unit = self.units
+            self.units += 1
+        episode = Episode(key, unit, next_t=start)
         self.episodes.append(episode)
         self.open[key] = episode
         return episode
@@ -339,10 +353,16 @@ class ReplayOracle:
 
     def _close(self, stream: Key) -> None:
         episode = self.open.pop(stream)
+        episode.closed = True
         if stream in self.dormant:
             self.dormant.remove(stream)
         if not episode.steps:
             self.episodes.remove(episode)
+        self._tell()
+
+    def _tell(self) -> None:
+        for watcher in self.watchers:
+            watcher()
 
     def _evict(self) -> None:
         number = self.written - 1 - self.capacity
@@ -415,7 +435,7 @@ class ReplayOracle:
         batch = {
             "observations": self._stack("observation", [s.observation for s in firsts]),
             "actions": self._stack("action", [s.action for s in firsts]),
-            "rewards": _column([_discounted([s.reward for s in w], gamma) for w in windows], np.float32),
+            "rewards": _column([discounted([s.reward for s in w], gamma) for w in windows], np.float32),
             "next_observations": self._stack("observation", [s.successor for s in lasts]),
             "dones": _column([s.terminated for s in lasts], np.float32),
             "terminations": _column([s.terminated for s in lasts], np.bool_),
@@ -427,7 +447,7 @@ class ReplayOracle:
         }
         if gamma is not None:
             batch["n_steps"] = _column([len(w) for w in windows], np.int64)
-            batch["discounts"] = _column([_power(gamma, len(w)) * (not w[-1].terminated) for w in windows], np.float32)
+            batch["discounts"] = _column([power(gamma, len(w)) * (not w[-1].terminated) for w in windows], np.float32)
         return batch
 
     def sequences(self, numbers: Iterable[int], length: int) -> dict[str, Any]:
@@ -470,12 +490,14 @@ def _column(values: Sequence[Any], dtype: Any) -> Array:
     return np.array(values, dtype).reshape(len(values), 1)
 
 
-def _power(gamma: float, exponent: int) -> float:
+def power(gamma: float, exponent: int) -> float:
+    """Return gamma to the power of a count, by repeated multiplication in float64."""
     product = 1.0
     for _ in range(exponent):
         product *= gamma
     return product
 
 
-def _discounted(rewards: Sequence[np.float32], gamma: float | None) -> float:
-    return sum(_power(1.0 if gamma is None else gamma, k) * float(reward) for k, reward in enumerate(rewards))
+def discounted(rewards: Sequence[np.float32], gamma: float | None) -> float:
+    """Return the discounted sum in float64."""
+    return sum(power(1.0 if gamma is None else gamma, k) * float(reward) for k, reward in enumerate(rewards))
