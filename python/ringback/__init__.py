@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ringback.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, batch, stack_last, unbatch
-from ringback.replay import ReplayBuffer, Sequences, Transitions, sequence_priority
+from ringback.replay import ReplayBuffer, ReplayRatio, Sequences, Transitions, sequence_priority
 from ringback.runner import EnvRunner
 
 __version__ = "0.1.0"
@@ -12,6 +12,7 @@ __all__ = [
     "EnvRunner",
     "InfiniteLookbackBuffer",
     "ReplayBuffer",
+    "ReplayRatio",
     "Sequences",
     "SingleAgentEpisode",
     "Transitions",

@@ -8,7 +8,7 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize(("module", "least"), [("buffer", 4), ("sequence_priority", 1)])
+@pytest.mark.parametrize(("module", "least"), [("buffer", 4), ("ratio", 5), ("sequence_priority", 1)])
 def test_the_examples_hold(module: str, least: int) -> None:
     failed, tried = doctest.testmod(importlib.import_module(f"ringback.replay.{module}"))
     assert failed == 0
