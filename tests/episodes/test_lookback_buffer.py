@@ -11,7 +11,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from ringback.episodes import InfiniteLookbackBuffer
+from ringback.episodes import InfiniteLookbackBuffer, SingleAgentEpisode
+from ringback.episodes.structure import difference
 from ringback.errors import EpisodeError
 from tests.episodes.making import NESTED, VECTOR, nested, vector
 
@@ -217,8 +218,28 @@ def test_every_kind_of_space_knows_its_own(space: Any, good: Any, bad: Any) -> N
     assert len(b) == 2
     with pytest.raises(EpisodeError):
         b.append(bad)
+    e = SingleAgentEpisode(observations=[good, bad], observation_space=space, actions=[0], rewards=[0.0])
+    for check in (e.to_numpy, e.validate):
+        with pytest.raises(EpisodeError):
+            check()
+    assert e.get_observations(-1) is bad
+
+
+@pytest.mark.parametrize(
+    ("space", "items"),
+    [
+        (gym.spaces.Discrete(3), [2, 3, -1]),
+        (gym.spaces.Box(-1, 1, (), np.float32), [0.5, 2.0]),
+        (gym.spaces.Dict({"n": gym.spaces.MultiDiscrete([2, 2])}), [{"n": np.array([1, 5])}]),
+        (gym.spaces.Text(3), ["abcd"]),
+    ],
+)
+def test_turning_a_buffer_into_arrays_leaves_values_outside_of_the_space_to_the_episode(space: Any, items: Any) -> None:
+    b = buffer(items, 0, True, space)
+    assert b == InfiniteLookbackBuffer(b.data, 0, space)
+    assert difference(tuple(b), tuple(items)) is None
     with pytest.raises(EpisodeError):
-        buffer([good, bad], 0, True, space)
+        b.append(items[-1])
 
 
 def test_nan_is_inside_of_all_bounds() -> None:

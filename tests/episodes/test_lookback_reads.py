@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from ringback import _core
 from ringback.episodes import InfiniteLookbackBuffer, SingleAgentEpisode
 from ringback.errors import EpisodeError
-from tests.episodes.making import episode, vector
+from tests.episodes.making import VECTOR, episode, vector
 
 FORMS = pytest.mark.parametrize("numpy", [False, True], ids=["list", "array"])
 
@@ -191,12 +192,83 @@ def test_a_fill_that_the_dtype_cannot_hold_widens_the_answer(numpy: bool) -> Non
 
 
 @FORMS
-def test_fills_are_objects_of_their_own(numpy: bool) -> None:
-    b = buffer([vector(1)], 0, numpy)
+@pytest.mark.parametrize("space", [None, VECTOR])
+def test_fills_are_objects_of_their_own(numpy: bool, space: Any) -> None:
+    b = buffer([vector(1)], 0, numpy, space)
     first, second = b.get([5, 6], fill=3.0)
     first[0] = 99.0
     assert second.tolist() == [3.0, 3.0]
     assert b.get(5, fill=3.0).tolist() == [3.0, 3.0]
+    b.get(5, fill=3.0)[0] = 98.0
+    assert got(b.get(slice(4, 6), fill=3.0)[1]) == [3.0, 3.0]
+
+
+@FORMS
+def test_one_fill_after_another_is_itself(numpy: bool) -> None:
+    b = buffer([1, 2], 0, numpy, gym.spaces.Discrete(4))
+    answers = [b.get(9, fill=value) for value in (0, 0.5, 0, -1, 0.0, 2.5, True)]
+    assert [got(answer) for answer in answers] == [0, 0.5, 0, -1, 0, 2.5, 1]
+    assert [got(b.get(9, fill=1, one_hot_discrete=coded)) for coded in (True, False, True)] == [[1] * 4, 1, [1] * 4]
+    floats = buffer([1.0], 0, numpy, gym.spaces.Box(-9, 9, (), np.float64))
+    assert [str(got(floats.get(9, fill=value))) for value in (0.0, -0.0)] == ["0.0", "-0.0"]
+
+
+@FORMS
+def test_a_list_of_indices_takes_any_fill(numpy: bool) -> None:
+    things = buffer([{1}, "b"], 0, numpy)  # no numbers
+    assert list(things.get([5, 1, -3], fill="none")) == ["none", "b", "none"]
+    numbers = buffer([3, 4], 0, numpy, gym.spaces.Discrete(9))
+    assert got(numbers.get([7, 1, -9, 0], fill=-1.5)) == [-1.5, 4, -1.5, 3]
+    assert got(numbers.get([7, 8], fill=-1.5)) == [-1.5, -1.5]
+    nested = buffer([(np.int64(1), vector(2))], 0, numpy)
+    answer = nested.get([4, 0], fill=(7, 0.5))
+    rows = answer if isinstance(answer, list) else list(zip(*answer, strict=True))
+    assert [(got(n), got(x)) for n, x in rows] == [(7, [0.5, 0.5]), (1, [2, -2])]
+
+
+@FORMS
+def test_a_square_of_choices_is_coded_in_its_order(numpy: bool) -> None:
+    space = gym.spaces.MultiDiscrete(np.array([[2, 3], [3, 2]]))
+    b = buffer([np.array([[1, 2], [0, 1]]), np.array([[0, 0], [2, 0]])], 0, numpy, space)
+    codes = [[0, 1, 0, 0, 1, 1, 0, 0, 0, 1], [1, 0, 1, 0, 0, 0, 0, 1, 1, 0]]
+    np.testing.assert_array_equal(np.stack(list(b.get(one_hot_discrete=True))), codes)
+    np.testing.assert_array_equal(b.get(5, one_hot_discrete=True, fill=0.5), [0.5] * 10)
+    answer = b.get([-9, 1], one_hot_discrete=True, fill=0.0)
+    np.testing.assert_array_equal(np.stack(list(answer)), [[0] * 10, codes[1]])
+    assert len(b.get(slice(2, 2), one_hot_discrete=True)) == 0
+
+
+@FORMS
+def test_the_last_items_cost_the_same_however_long_the_episode(numpy: bool) -> None:
+    def seconds(steps: int) -> float:
+        e = SingleAgentEpisode(
+            observations=[0.5] * (steps + 1),
+            actions=[1] * steps,
+            rewards=[1.0] * steps,
+            action_space=gym.spaces.Discrete(3),
+            len_lookback_buffer=0,
+        )
+        if numpy:
+            e.to_numpy()
+        reads: list[Callable[[], Any]] = [
+            lambda: e.get_observations(-1),
+            lambda: e.get_observations(slice(-4, None)),
+            lambda: e.get_rewards(slice(-4, steps + 4), fill=0.0),
+            lambda: e.get_actions([-1, -2, steps], fill=0),
+            lambda: e.get_actions(slice(-4, None), one_hot_discrete=True),
+            lambda: e.get_infos(-1),
+            lambda: e.cut(4),
+            lambda: e.cut(4).get_actions(-1, neg_index_as_lookback=True, one_hot_discrete=True),
+        ]
+        times = []
+        for _ in range(20):
+            start = time.perf_counter()
+            for read in reads:
+                read()
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    assert seconds(400_000) < 50 * seconds(40)  # ten thousand times the steps
 
 
 @FORMS

@@ -73,7 +73,7 @@ def test_the_copies_are_independent(numpy: bool) -> None:
     theirs()
     e = episode(4, 1, numpy=numpy)
     there = to_rllib(e)
-    there.set_rewards(new_data=99.0, at_indices=-1)
+    there.set_rewards(new_data=np.array(99.0, np.float32), at_indices=-1)
     there.add_env_step(vector(9), 4, 9.0, {}, extra_model_outputs={"logp": 0.5})
     assert_same_episode(e, episode(4, 1, id_=e.id_))
     back = from_rllib(there)

@@ -30,6 +30,17 @@ SPACES: dict[str, gym.Space[Any] | None] = {
     ),
 }
 
+CHOICES: dict[str, gym.Space[Any]] = {
+    "choice": gym.spaces.Discrete(4, start=-1),
+    "choices": gym.spaces.MultiDiscrete(np.array([[2, 3], [4, 1]])),
+    "nested choices": gym.spaces.Dict(
+        {
+            "n": gym.spaces.Discrete(3),
+            "p": gym.spaces.Tuple((gym.spaces.MultiDiscrete([2, 3]), gym.spaces.Box(-1, 1, (2,)))),
+        }
+    ),
+}
+
 
 def observation(kind: str, number: int) -> Any:
     """The observation of a step, told from all others by its number."""
@@ -220,29 +231,36 @@ TestEpisodeMachine = EpisodeMachine.TestCase
 
 @settings(deadline=None, max_examples=300)
 @given(
-    kind=st.sampled_from(sorted(SPACES)),
+    kind=st.sampled_from([*sorted(SPACES), *sorted(CHOICES)]),
     size=st.integers(1, 7),
     lookback=st.integers(0, 7),
     indices=any_indices,
     neg=st.booleans(),
-    filled=st.booleans(),
+    fill=st.sampled_from([None, FILL, 0, -0.5]),
+    coded=st.booleans(),
 )
 def test_list_form_and_array_form_read_the_same(
-    kind: str, size: int, lookback: int, indices: Any, neg: bool, filled: bool
+    kind: str, size: int, lookback: int, indices: Any, neg: bool, fill: float | None, coded: bool
 ) -> None:
-    items = [observation(kind, 10 + k) for k in range(size)]
-    lists = InfiniteLookbackBuffer(items, lookback, SPACES[kind])
+    if kind in CHOICES:
+        space: gym.Space[Any] | None = CHOICES[kind]
+        CHOICES[kind].seed(size)
+        items = [CHOICES[kind].sample() for _ in range(size)]
+    else:
+        space, coded = SPACES[kind], False
+        items = [observation(kind, 10 + k) for k in range(size)]
+    lists = InfiniteLookbackBuffer(items, lookback, space)
     arrays = copy.deepcopy(lists)
     arrays.finalize()
-    fill = FILL if filled else None
+    how: dict[str, Any] = {"neg_index_as_lookback": neg, "fill": fill, "one_hot_discrete": coded}
     try:
-        want = lists.get(indices, neg_index_as_lookback=neg, fill=fill)
+        want = lists.get(indices, **how)
     except IndexError as error:
         message = re.escape(str(error))
         with pytest.raises(IndexError, match=f"^{message}$"):
-            arrays.get(indices, neg_index_as_lookback=neg, fill=fill)
+            arrays.get(indices, **how)
         return
-    found = arrays.get(indices, neg_index_as_lookback=neg, fill=fill)
+    found = arrays.get(indices, **how)
     if isinstance(indices, int):
         assert same(found, want)
     else:

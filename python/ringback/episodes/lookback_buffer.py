@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium as gym
@@ -20,11 +20,12 @@ from .rows import (
     fill_leaf,
     fill_like,
     has_objects,
-    interleaved,
     padded_leaf,
     put_leafwise,
+    refilled_leaf,
     roomier,
     widened,
+    with_fill,
 )
 from .space_rules import SpaceRules, rules_for, space_struct_of
 from .structure import difference, leaves, map_pair, map_structure, stack, unstack
@@ -37,6 +38,11 @@ Array = np.ndarray[Any, Any]
 REWARD_SPACE = gym.spaces.Box(-np.inf, np.inf, (), np.float32)
 
 _NOTHING = np.zeros((0,))
+
+
+def row_of(rows: Any, position: int) -> Any:
+    """Take one row out of a structure of arrays."""
+    return rows[position] if type(rows) is np.ndarray else map_structure(lambda a: a[position], rows)
 
 
 class Unknown:
@@ -227,56 +233,51 @@ class InfiniteLookbackBuffer:
                 return lookback_take(self._store, self.lookback, indices, neg, where)
             return self._read_list(indices, neg, fill, coded, where)
         found = lookback_positions(self._size, self.lookback, indices, neg, fill is not None, where)
-        store = self._store
-        if type(found) is int and found >= 0 and not coded:
-            return store[found] if type(store) is np.ndarray else map_structure(lambda a: a[found], store)
         if isinstance(found, tuple):
-            left, rows, _, right = found
-            data = store[rows] if type(store) is np.ndarray else map_structure(lambda a: a[rows], store)
-            if coded:
-                data = self._coded(data, where)
-            return data if not (left or right) else self._padded(data, left, right, fill, coded)
-        if isinstance(found, int):
-            if found >= 0:
-                return map_structure(
-                    lambda a: a[0], self._coded(map_structure(lambda a: a[found : found + 1], store), where)
-                )
-            return map_structure(lambda a: a[0], self._picked([found], fill, coded, where))
-        if fill is None and not coded:
-            at = np.array(found, np.intp)
-            return store.take(at, 0) if type(store) is np.ndarray else map_structure(lambda a: a.take(at, 0), store)
-        return self._picked(found, fill, coded, where)
+            left, rows, count, right = found
+            return self._window(rows, count, left, right, fill, coded, where)
+        if not isinstance(found, int):
+            return self._picked(found, fill, coded, where)
+        if found >= 0 and not coded:
+            return row_of(self._store, found)
+        missing = int(found < 0)
+        return row_of(self._window(slice(found, found + 1), 1 - missing, missing, 0, fill, coded, where), 0)
+
+    def _window(self, rows: slice, count: int, left: int, right: int, fill: Any, coded: bool, where: str) -> Any:
+        """Read so many rows, with fills on both sides; a view if there are none, and no codes."""
+        if not count and (left or right):
+            return self._fill_rows(left + right, fill, coded)
+        store = self._store
+        data = store[rows] if type(store) is np.ndarray else map_structure(lambda a: a[rows], store)
+        if coded:
+            data = self._coded(data, where)
+        return data if not (left or right) else with_fill(lambda a, f: padded_leaf(a, left, right, f), data, fill)
+
+    def _picked(self, positions: list[int], fill: Any, coded: bool, where: str) -> Any:
+        """Read rows at positions, -1 for a fill; a copy."""
+        missing = [] if fill is None else [k for k, position in enumerate(positions) if position < 0]
+        if missing:
+            there = max(positions)
+            if there < 0:
+                return self._fill_rows(len(missing), fill, coded)
+            # A missing row is read like another one, and then filled.
+            positions = [there if position < 0 else position for position in positions]
+        at = np.array(positions, np.intp)
+        store = self._store
+        data = store.take(at, 0) if type(store) is np.ndarray else map_structure(lambda a: a.take(at, 0), store)
+        if coded:
+            data = self._coded(data, where)
+        return data if not missing else with_fill(lambda a, f: refilled_leaf(a, missing, f), data, fill)
 
     def _coded(self, data: Any, where: str) -> Any:
         rules: Any = self._rules
         return rules.one_hot(data, where)
 
-    def _fill_rows(self, like: Any, count: int, fill: Any, coded: bool) -> Any:
-        """Make fill rows as a structure of arrays; ``like`` has the other rows, and decides where no space does."""
-        if self._rules is not None and (coded or common_length(like, "fill") == 0):
+    def _fill_rows(self, count: int, fill: Any, coded: bool) -> Any:
+        """Make fill rows as a structure of arrays; the other rows decide what they are like where no space does."""
+        if self._rules is not None:
             return self._rules.fill(fill, count, coded)
-        if isinstance(fill, (dict, tuple)):
-            return map_pair(lambda a, value, _: fill_leaf(a, count, value), like, fill, "fill")
-        return map_structure(lambda a: fill_leaf(a, count, fill), like)
-
-    def _padded(self, data: Any, left: int, right: int, fill: Any, coded: bool) -> Any:
-        if isinstance(data, np.ndarray) and not isinstance(fill, (dict, tuple)):
-            return padded_leaf(data, left, right, fill)
-        if isinstance(fill, (dict, tuple)):
-            return map_pair(lambda a, value, _: padded_leaf(a, left, right, value), data, fill, "fill")
-        return map_structure(lambda a: padded_leaf(a, left, right, fill), data)
-
-    def _picked(self, positions: Sequence[int], fill: Any, coded: bool, where: str) -> Any:
-        """Read rows at positions, -1 for a fill."""
-        at = np.asarray(positions, np.int64)
-        there = at >= 0
-        data = map_structure(lambda a: a[at[there]], self._store)
-        if coded:
-            data = self._coded(data, where)
-        if there.all():
-            return data
-        missing = self._fill_rows(data, int((~there).sum()), fill, coded)
-        return map_pair(lambda a, f, _: interleaved(a, f, there), data, missing, where)
+        return with_fill(lambda a, f: fill_leaf(a, count, f), self._store, fill)
 
     def _read_list(self, indices: Any, neg: bool, fill: Any, coded: bool, where: str) -> Any:
         found = lookback_positions(len(self._store), self.lookback, indices, neg, fill is not None, where)
@@ -587,21 +588,22 @@ class InfiniteLookbackBuffer:
         Raises
         ------
         EpisodeError
-            If items do not fit the space, or one another. Nothing is changed then.
+            If items do not have the structure, shapes and dtypes of the space, or of one another. Nothing is changed
+            then.
+
+        Notes
+        -----
+        Whether the values are in the space is not checked here, but by an episode's ``to_numpy``.
         """
-        self.to_arrays("InfiniteLookbackBuffer.finalize")
-
-    def to_arrays(self, where: str) -> None:
-        """Do what :meth:`finalize` does, for callers with a name of their own in messages."""
         if not self.finalized:
-            self.adopt(self.as_arrays(where))
+            self.adopt(self.as_arrays("InfiniteLookbackBuffer.finalize", checked=False))
 
-    def as_arrays(self, where: str) -> Any:
-        """Make the arrays that :meth:`finalize` would turn the items into."""
+    def as_arrays(self, where: str, *, checked: bool = True) -> Any:
+        """Make arrays of the items; ``checked`` to be in the space."""
         if self.finalized:
             return self._store
         if self._rules is not None:
-            return self._rules.stack(self._store, where)
+            return self._rules.stack(self._store, where, checked=checked)
         return stack(self._store, where) if self._store else _NOTHING
 
     def adopt(self, arrays: Any) -> None:

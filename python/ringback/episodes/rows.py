@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from ringback._core import rows_put
 from ringback.errors import EpisodeError
 
 from .space_rules import dtype_holding
-from .structure import as_objects, leaves, map_pair, map_structure
+from .structure import leaves, map_pair, map_structure
 
 __all__ = [
     "check_shape",
@@ -21,11 +22,12 @@ __all__ = [
     "fill_leaf",
     "fill_like",
     "has_objects",
-    "interleaved",
     "padded_leaf",
     "put_leafwise",
+    "refilled_leaf",
     "roomier",
     "widened",
+    "with_fill",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -70,38 +72,45 @@ def deep_copied(item: Any, memo: dict[int, Any]) -> Any:
     return copy.deepcopy(item, memo)
 
 
+def with_fill(function: Callable[[Array, Any], Array], rows: Any, fill: Any) -> Any:
+    """Apply a function of (rows, fill) to each leaf; the fill is one for all leaves, or a structure of its own."""
+    if isinstance(fill, (dict, tuple)):
+        return map_pair(lambda leaf, value, _: function(leaf, value), rows, fill, "fill")
+    return map_structure(lambda leaf: function(leaf, fill), rows)
+
+
 def fill_leaf(like: Array, count: int, fill: Any) -> Array:
     """Make rows (count, *D) of one value, for the rows (T, *D) of ``like``."""
-    if like.dtype == object:
-        return as_objects([fill] * count)
-    out = np.empty((count, *like.shape[1:]), dtype_holding(like.dtype, fill))
-    out[...] = fill
-    return out
+    return padded_leaf(like[:0], count, 0, fill)
 
 
 def padded_leaf(rows: Array, left: int, right: int, fill: Any) -> Array:
     """Put rows (T, *D) between fills; a new array."""
-    count = len(rows)
-    out = np.empty((left + count + right, *rows.shape[1:]), dtype_holding(rows.dtype, fill))
-    if rows.dtype == object:
-        for k in (*range(left), *range(left + count, len(out))):
-            out[k] = fill
+    end = left + len(rows)
+    out = np.empty((end + right, *rows.shape[1:]), dtype_holding(rows.dtype, fill))
+    out[left:end] = rows
+    if rows.dtype.kind == "O":
+        put_each(out, (*range(left), *range(end, len(out))), fill)
     else:
         if left:
             out[:left] = fill
         if right:
-            out[left + count :] = fill
-    if count:
-        out[left : left + count] = rows
+            out[end:] = fill
     return out
 
 
-def interleaved(rows: Array, fills: Array, there: Array) -> Array:
-    """Merge rows where ``there``, and fills elsewhere; a new array."""
-    out = np.empty((len(there), *rows.shape[1:]), np.result_type(rows.dtype, fills.dtype))
-    out[there] = rows
-    out[~there] = fills
+def refilled_leaf(rows: Array, missing: list[int], fill: Any) -> Array:
+    """Put a fill in the place of some rows; in place, or in a copy of a dtype that holds it."""
+    dtype = dtype_holding(rows.dtype, fill)
+    out = rows if dtype == rows.dtype else rows.astype(dtype)
+    put_each(out, missing, fill)
     return out
+
+
+def put_each(rows: Array, positions: Iterable[int], fill: Any) -> None:
+    """Write one value to each of the places; an object, a list say, is not taken apart for that."""
+    for position in positions:
+        rows[position] = fill
 
 
 def fill_like(item: Any, fill: Any) -> Any:

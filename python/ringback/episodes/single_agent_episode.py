@@ -417,7 +417,7 @@ class SingleAgentEpisode:
             tracks = {**tracks, **new}
         for key, track in tracks.items():
             if not track.finalized:
-                track.to_arrays(where)
+                track.adopt(track.as_arrays(where))
             if key in extras:
                 track.place(extras[key], where)
             else:
@@ -1032,7 +1032,7 @@ def new_track(item: Any, steps: int, like: InfiniteLookbackBuffer) -> InfiniteLo
     """Make a track for a key first seen after some steps, in the form and with the lookback of another track."""
     track = InfiniteLookbackBuffer([pad_item(item) for _ in range(steps)], like.lookback)
     if like.finalized:
-        track.to_arrays("SingleAgentEpisode")
+        track.finalize()
     return track
 
 

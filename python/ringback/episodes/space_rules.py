@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ringback._core import rows_inside, rows_one_hot, rows_one_hots
+from ringback._core import rows_inside, rows_one_hot, rows_one_hots, rows_stack
 from ringback.errors import EpisodeError
 
 from .one_hot import one_hot, one_hot_multidiscrete
@@ -38,11 +38,12 @@ class LeafRules:
         Of a Discrete space: how many values, and the smallest; of a MultiDiscrete space those of each place, in a row.
     """
 
-    __slots__ = ("dtype", "high", "low", "n", "path", "shape", "space", "start")
+    __slots__ = ("_last_fill", "dtype", "high", "low", "n", "path", "shape", "space", "start")
 
     def __init__(self, space: gym.Space[Any], path: str) -> None:
         self.space = space
         self.path = path
+        self._last_fill: tuple[Any, bool, Any] = (None, False, None)  # value, coded, row
         known = isinstance(
             space, (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
         )
@@ -72,32 +73,37 @@ class LeafRules:
     def _at(self) -> str:
         return f" at {self.path!r}" if self.path else ""
 
-    def stack(self, items: Sequence[Any], where: str) -> Array:
-        """Turn items (T,) into a checked array (T, *shape) of the space's dtype; a new array."""
+    def stack(self, items: Sequence[Any], where: str, *, checked: bool = True) -> Array:
+        """Turn items (T,) into an array (T, *shape) of the space's dtype, checked to be in the space; a new array."""
         if self.dtype is None:
             for item in items:
-                if not self.space.contains(item):
+                if checked and not self.space.contains(item):
                     raise EpisodeError(f"{where}: data{self._at()} must be in {self.space}, got {item!r}")
             return as_objects(items)
         if not len(items):
             return np.zeros((0, *self.shape), self.dtype)
-        return self.conform(stack_leaf(items, where, self.path), where)
+        array = self._cast(stack_leaf(items, where, self.path), where)
+        if checked:
+            self.check_bounds(array, where)
+        return array
 
     def conform(self, rows: Any, where: str) -> Array:
         """Check rows (T, *shape), and give them in the space's dtype: the same array if it has it already."""
         array = np.asarray(rows)
         if self.dtype is None:
             return array
-        if array.shape[1:] != self.shape:
-            got = array.shape[1:]
-            raise EpisodeError(f"{where}: data{self._at()} must have shape {self.shape} a step, got {got}")
-        if array.dtype != self.dtype:
-            array = self._cast(array, where)
+        array = self._cast(array, where)
         self.check_bounds(array, where)
         return array
 
     def _cast(self, array: Array, where: str) -> Array:
+        """Give rows (T, *shape) in the space's dtype: the same array if it has it already."""
         assert self.dtype is not None
+        if array.shape[1:] != self.shape:
+            got = array.shape[1:]
+            raise EpisodeError(f"{where}: data{self._at()} must have shape {self.shape} a step, got {got}")
+        if array.dtype == self.dtype:
+            return array
         if np.can_cast(array.dtype, self.dtype, "same_kind"):
             return array.astype(self.dtype)
         if array.dtype.kind in "iub" and self.dtype.kind in "iub":
@@ -138,21 +144,32 @@ class LeafRules:
             return one_hot(rows, self.n, self.start)
         if isinstance(self.space, gym.spaces.MultiDiscrete):
             array = np.asarray(rows)
-            coded = rows_one_hots(array.reshape(len(array), -1), self.n, self.start)
+            coded = rows_one_hots(array.reshape(len(array), self.n.size), self.n, self.start)
             return one_hot_multidiscrete(array, self.space) if coded is None else coded
         return rows
 
     def fill(self, value: Any, count: int, coded: bool) -> Any:
         """Make fill rows (count, *shape), all of that value; with ``coded`` shaped like one-hot codes."""
-        if coded and isinstance(self.space, gym.spaces.Discrete):
-            return np.full((count, self.n), value, np.float32)
-        if coded and isinstance(self.space, gym.spaces.MultiDiscrete):
-            return np.full((count, int(self.n.sum())), value, np.float32)
         if self.dtype is None:
             return as_objects([value] * count)
-        out = np.empty((count, *self.shape), dtype_holding(self.dtype, value))
-        out[...] = value
-        return out
+        last = self._last_fill
+        if last[0] is not value or last[1] is not coded:
+            last = (value, coded, self._fill_row(value, coded))
+            if type(value) is float or type(value) is int:  # whoever fills, fills with the same number again and again
+                self._last_fill = last
+        row = last[2]
+        rows = rows_stack([row] * count)
+        return np.repeat(row[np.newaxis], count, 0) if rows is None else rows
+
+    def _fill_row(self, value: Any, coded: bool) -> Array:
+        if coded and isinstance(self.space, gym.spaces.Discrete):
+            return np.full(self.n, value, np.float32)
+        if coded and isinstance(self.space, gym.spaces.MultiDiscrete):
+            return np.full(self.n.sum(), value, np.float32)
+        assert self.dtype is not None
+        row = np.empty(self.shape, dtype_holding(self.dtype, value))
+        row[...] = value
+        return row
 
 
 def bounds_that_bind(space: gym.spaces.Box) -> tuple[Any, Any]:
@@ -198,9 +215,9 @@ class SpaceRules:
         self.space = space
         self.struct = rules_tree(space, "")
 
-    def stack(self, items: Sequence[Any], where: str) -> Any:
-        """Turn a list of T items into a checked structure of arrays (T, *shape)."""
-        return stack_up_to(self.struct, items, where)
+    def stack(self, items: Sequence[Any], where: str, *, checked: bool = True) -> Any:
+        """Turn a list of T items into a structure of arrays (T, *shape), checked to be in the space."""
+        return stack_up_to(self.struct, items, where, checked)
 
     def conform(self, data: Any, where: str) -> Any:
         """Check a structure of arrays (T, *shape) and give it in the space's dtypes."""
@@ -240,10 +257,10 @@ def space_struct_of(space: Any) -> Any:
     return space
 
 
-def stack_up_to(rules: Any, items: Sequence[Any], where: str, path: str = "") -> Any:
+def stack_up_to(rules: Any, items: Sequence[Any], where: str, checked: bool, path: str = "") -> Any:
     """Stack items leaf by leaf as the rules are structured."""
     if isinstance(rules, LeafRules):
-        return rules.stack(items, where)
+        return rules.stack(items, where, checked=checked)
     if isinstance(rules, dict):
         for item in items:
             if not isinstance(item, dict) or item.keys() != rules.keys():
@@ -254,7 +271,8 @@ def stack_up_to(rules: Any, items: Sequence[Any], where: str, path: str = "") ->
                 list(children(rules, item, where, path))
     keys = list(rules) if isinstance(rules, dict) else range(len(rules))
     columns = [
-        stack_up_to(rules[k], [item[k] for item in items], where, f"{path}/{k}" if path else str(k)) for k in keys
+        stack_up_to(rules[k], [item[k] for item in items], where, checked, f"{path}/{k}" if path else str(k))
+        for k in keys
     ]
     return rebuild(rules, columns)
 
