@@ -159,8 +159,8 @@ class TransitionOutputs : public BatchOutputs<TransitionField> {
         to.truncated = as<std::uint8_t>(truncated_);
         to.discount = discounted_ ? as<float>(discount_) : nullptr;
         to.steps = discounted_ ? as<std::int64_t>(steps_) : nullptr;
-        to.ids = as<std::int64_t>(ids_);
     }
+    std::int64_t* ids() const noexcept { return as<std::int64_t>(ids_); }
 
   private:
     Parts parts_;

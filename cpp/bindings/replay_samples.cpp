@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "arguments.hpp"
 #include "batch_outputs.hpp"
 #include "errors.hpp"
@@ -76,7 +78,12 @@ PyObject* Replay::sample_transitions(PyObject* const* args, Py_ssize_t given, Py
             work.sampler.draw_steps(core.rng, *core.store, replace, work.offsets);
             core.sampled += count;
         }
-        for (std::size_t i = 0; i < size; ++i) work.rows[i] = core.store->row_at_offset(work.offsets[i]);
+        const std::int64_t oldest = core.store->oldest();
+        std::int64_t* const ids = batch.ids();
+        for (std::size_t i = 0; i < size; ++i) {
+            work.rows[i] = core.store->row_at_offset(work.offsets[i]);
+            ids[i] = oldest + work.offsets[i];
+        }
         work.gather.transitions(*core.store, work.rows, reduce, to);
     });
     work.transitions = std::move(to);
@@ -153,6 +160,7 @@ py::object Replay::get(py::object ids) const {
     core_.read(batch.outputs().bytes(), [&](const Core& core) {
         work.rows.clear();
         for (const std::int64_t number : numbers) work.rows.push_back(core.store->row_of_number(number));
+        std::copy(numbers.begin(), numbers.end(), batch.ids());
         work.gather.transitions(*core.store, work.rows, {}, to);
     });
     work.transitions = std::move(to);

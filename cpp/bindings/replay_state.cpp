@@ -151,8 +151,7 @@ py::dict Replay::state_rows(std::int64_t begin, std::int64_t count, std::uint64_
             const std::uint32_t row = core.store->row_of_number(begin + static_cast<std::int64_t>(i));
             for (std::size_t leaf = 0; leaf < schema_.observation_count(); ++leaf) {
                 const std::size_t bytes = schema_.place(leaf).bytes;
-                std::memcpy(successors.data(leaf) + next * bytes,
-                            core.store->successor(row, core.store->header(row), leaf), bytes);
+                std::memcpy(successors.data(leaf) + next * bytes, core.store->successor(row, leaf), bytes);
             }
             ++next;
         }

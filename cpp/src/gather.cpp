@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kBlock = 16;       // bytes copied at once
 constexpr std::size_t kMostBlocks = 16;  // rows longer than that are left to memcpy
-constexpr std::size_t kRun = 16;  // rows whose fields are copied one field after the other, while they are in the cache
+constexpr std::size_t kRun = 4;  // rows whose fields are copied one field after the other, while they are in the cache
 constexpr std::uint64_t kInPool = std::uint64_t{1} << 63;
 
 // How many rows ahead of the copying memory is asked for: enough to hide its latency, not more than is in flight at
@@ -44,15 +44,6 @@ void copy_blocks(std::byte* target, const std::byte* const* sources, std::size_t
 std::size_t rows_in_blocks(std::size_t count, std::size_t bytes) noexcept {
     const std::size_t total = count * bytes, copied = (bytes + kBlock - 1) / kBlock * kBlock;
     return copied > total ? 0 : (total - copied) / bytes + 1;
-}
-
-// Whether the next row of the lane lies right behind this one, in the same page.
-bool next_is_adjacent(const StepStore& store, std::uint32_t row) noexcept {
-    return ((row + 1) & static_cast<std::uint32_t>(store.rows_per_page() - 1)) != 0;
-}
-
-std::uint32_t next_row(const StepStore& store, std::uint32_t row, std::uint32_t slot, std::int64_t t) noexcept {
-    return next_is_adjacent(store, row) ? row + 1 : store.row_of(store.episode(slot), t + 1);
 }
 
 std::byte* bytes_of(void* out) noexcept { return static_cast<std::byte*>(out); }
@@ -148,29 +139,28 @@ void Gather::resolve(const StepStore& store, std::uint32_t row, std::size_t i, N
     const Schema& schema = store.schema();
     const std::byte* record = store.record(row);
     records_[i] = record;
-    StepHeader step = store.header(row);
     if constexpr (kReduce) {
         const std::size_t reward = schema.place(schema.reward_index()).offset;
+        const StepTime& step = store.time(row);
         Reduced sum{float_at(record + reward), n_step.gamma, 1};
         sum.steps = resolve_window(store.episode(step.episode).extent(), step.t, step.t + n_step.n).count;
         for (std::int64_t k = 1; k < sum.steps; ++k) {
-            row = next_row(store, row, step.episode, step.t + k - 1);
+            row = store.next_row(row);
             sum.reward += sum.discount * static_cast<double>(float_at(store.record(row) + reward));
             sum.discount *= n_step.gamma;
         }
         reduced_[i] = sum;
         record = store.record(row);
-        step = store.header(row);
     }
     last_records_[i] = record;
-    if (step.link == 0) {
-        const std::uint32_t next = next_row(store, row, step.episode, step.t);
+    if (const std::uint32_t link = store.tag_of(record).link; link == 0) {
+        const std::uint32_t next = store.next_row(row);
         successors_[i] = store.record(next);
         successor_index_[i] = next;
-        if (next_is_adjacent(store, row)) return;
+        if (store.next_is_adjacent(row)) return;
     } else {
-        successors_[i] = store.entry_record(step.link - 1);
-        successor_index_[i] = kInPool | (step.link - 1);
+        successors_[i] = store.entry_record(link - 1);
+        successor_index_[i] = kInPool | (link - 1);
     }
     prefetch_span(successors_[i], schema.observation_bytes());
 }
@@ -180,7 +170,7 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
                                 const TransitionOut& out) {
     const Schema& schema = store.schema();
     const std::size_t count = rows.size();
-    const std::size_t ahead = rows_ahead(schema, 16), halfway = ahead / 2;
+    const std::size_t ahead = rows_ahead(schema, 16), halfway = std::min<std::size_t>(ahead, 4);
     const std::size_t span = schema.record_bytes() * static_cast<std::size_t>(std::min<std::int64_t>(n_step.n, 8)) +
                              schema.observation_bytes();
     const std::size_t run = schema.columns().empty() ? kRun : 1;
@@ -190,12 +180,12 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
     const bool has_columns = !schema.columns().empty();
     const auto fetch = [&, base, stride, span, has_columns](std::size_t i) {
         prefetch_span(base + rows[i] * stride, span, 16);
+        if constexpr (kReduce) prefetch(&store.time(rows[i]));
         if (has_columns) prefetch_columns(store, rows[i]);
     };
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
     for (std::size_t i = 0; i < std::min(halfway, count); ++i) resolve<kReduce>(store, rows[i], i, n_step);
 
-    const std::size_t flags_at = schema.flags_offset();
     const std::byte* const* const last_records = last_records_.data();
     const Reduced* const reduced = reduced_.data();
     struct {
@@ -210,7 +200,7 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
             if (i + halfway < count) resolve<kReduce>(store, rows[i + halfway], i + halfway, n_step);
         }
         for (std::size_t i = begin; i < end; ++i) {
-            const auto flags = static_cast<std::uint8_t>(last_records[i][flags_at]);
+            const std::uint8_t flags = store.tag_of(last_records[i]).flags;
             const std::uint8_t terminated = flags & kTerminated;
             to.terminated[i] = terminated;
             to.truncated[i] = static_cast<std::uint8_t>(flags >> 1);
@@ -234,7 +224,6 @@ void Gather::transitions(const StepStore& store, std::span<const std::uint32_t> 
     const Schema& schema = store.schema();
     n_step.n = std::min(n_step.n, store.capacity());
     plan(schema, out.fields, count, own_);
-    plan_small(own_, schema.header_offset(), sizeof(std::int64_t), count, bytes_of(out.ids));
     if (n_step.n == 1)
         plan_small(own_, schema.place(schema.reward_index()).offset, sizeof(float), count, bytes_of(out.reward));
     plan(schema, out.next_observation, count, next_);
@@ -256,7 +245,6 @@ void Gather::sequences(const StepStore& store, std::span<const std::uint32_t> ro
     const std::size_t count = rows.size();
     const std::size_t ahead = rows_ahead(schema, 48), run = schema.columns().empty() ? kRun : 1;
     plan(schema, out.fields, count, own_);
-    plan_small(own_, schema.header_offset(), sizeof(std::int64_t), count, bytes_of(out.ids));
     plan_small(own_, schema.place(schema.reward_index()).offset, sizeof(float), count, bytes_of(out.reward));
     records_.resize(count);
 
@@ -264,10 +252,12 @@ void Gather::sequences(const StepStore& store, std::span<const std::uint32_t> ro
     const std::size_t stride = schema.record_bytes();
     const bool has_columns = !schema.columns().empty();
     const std::byte** const records = records_.data();
+    const std::int64_t* const numbers = store.numbers();
     const auto fetch = [&, base, stride, records, has_columns](std::size_t i) {
         const std::byte* const record = base + rows[i] * stride;
         records[i] = record;
         prefetch_span(record, stride, 16);
+        prefetch(&numbers[rows[i]]);
         if (has_columns) prefetch_columns(store, rows[i]);
     };
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
@@ -276,6 +266,7 @@ void Gather::sequences(const StepStore& store, std::span<const std::uint32_t> ro
         for (std::size_t i = begin + ahead; i < std::min(end + ahead, count); ++i) fetch(i);
         copy_small(own_, records_.data(), begin, end);
         copy_columns(store, rows, begin, end);
+        for (std::size_t i = begin; i < end; ++i) out.ids[i] = numbers[rows[i]];
     }
 
     // A window lies inside one episode: only its first row can begin it, only its last row can end it.
@@ -283,9 +274,9 @@ void Gather::sequences(const StepStore& store, std::span<const std::uint32_t> ro
     for (std::uint8_t* flags : {out.terminated, out.truncated, out.first, out.last}) std::memset(flags, 0, count);
     for (std::size_t begin = 0; begin < count; begin += length) {
         const std::size_t end = begin + length - 1;
-        const StepHeader newest = store.header(rows[end]);
-        const std::uint8_t flags = store.flags(rows[end]);
-        out.first[begin] = store.header(rows[begin]).t == 0;
+        const StepTime newest = store.time(rows[end]);
+        const std::uint8_t flags = store.tag(rows[end]).flags;
+        out.first[begin] = newest.t + 1 == static_cast<std::int64_t>(length);
         out.last[end] = newest.t + 1 == store.episode(newest.episode).end;
         out.terminated[end] = (flags & kTerminated) != 0;
         out.truncated[end] = (flags & kTruncated) != 0;

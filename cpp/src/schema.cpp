@@ -90,14 +90,13 @@ Schema::Schema(std::vector<Field> observation, std::vector<Field> action, std::v
     };
     lay_out(0, observation_count_);
     observation_bytes_ = offset;
-    offset += sizeof(StepHeader);
+    offset += sizeof(std::uint32_t);
     lay_out(observation_count_, fields_.size());
-    flags_offset_ = offset;
-    record_bytes_ = record_stride(offset + 1);
+    record_bytes_ = record_stride(offset);
 }
 
 std::size_t Schema::row_bytes() const noexcept {
-    std::size_t bytes = record_bytes_;
+    std::size_t bytes = record_bytes_ + sizeof(std::int64_t) + sizeof(StepTime);
     for (const std::size_t column : columns_) bytes += column;
     return bytes;
 }

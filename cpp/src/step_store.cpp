@@ -13,7 +13,7 @@ namespace ringback {
 
 namespace {
 
-constexpr std::int64_t kMaxCapacity = std::int64_t{1} << 31;
+constexpr std::int64_t kMaxCapacity = std::int64_t{1} << 30;
 constexpr std::int64_t kMaxPageRows = 64, kMaxPageBytes = 16384, kMinPages = 64;
 
 // A power of two, at most 64 rows, 16 KiB and capacity / 64: larger pages gain a few per cent and cost memory with
@@ -94,7 +94,7 @@ StepStore::StepStore(Schema schema, std::int64_t capacity, Mismatch mismatch)
                           "), got " + std::to_string(capacity) + " steps of " + std::to_string(schema_.row_bytes()) +
                           " bytes (" + readable_bytes(bytes) + ")");
     if (capacity > kMaxCapacity)
-        throw std::invalid_argument("capacity must be <= 2**31 steps, got " + std::to_string(capacity));
+        throw std::invalid_argument("capacity must be <= 2**30 steps, got " + std::to_string(capacity));
     page_shift_ = page_shift_for(capacity, schema_.row_bytes());
     page_mask_ = rows_per_page() - 1;
     row_of_.resize(static_cast<std::size_t>(capacity));
@@ -113,6 +113,8 @@ void StepStore::reserve(std::size_t steps, std::size_t streams) {
             throw OutOfMemory("ringback: more than 2**32 rows in use by open streams");
         const std::size_t rows = want << page_shift_;
         records_.reserve(rows * schema_.record_bytes());
+        numbers_.reserve(rows * sizeof(std::int64_t));
+        times_.reserve(rows * sizeof(StepTime));
         for (std::size_t c = 0; c < columns_.size(); ++c) columns_[c].reserve(rows * schema_.columns()[c]);
         page_live_.resize(want);
         free_pages_.reserve(want);
@@ -124,8 +126,7 @@ void StepStore::reserve(std::size_t steps, std::size_t streams) {
     }
     if (free_entries_.size() < steps) {
         const std::size_t want = std::size_t{entry_count_} + entry_count_ / 2 + std::max<std::size_t>(steps, 16);
-        if (want >= std::numeric_limits<std::uint32_t>::max())
-            throw OutOfMemory("ringback: more than 2**32 successors kept");
+        if (want >= StepTag::kMaxLink) throw OutOfMemory("ringback: more than 2**30 successors kept");
         entry_records_.reserve(want * schema_.observation_bytes());
         for (std::size_t c = 0; c < entry_columns_.size(); ++c) entry_columns_[c].reserve(want * schema_.columns()[c]);
         free_entries_.reserve(want);
@@ -228,12 +229,10 @@ StepStore::Match StepStore::compare(const StreamTable::Node* stream, const StepR
     if (stream == nullptr || stream->second.state != StreamTable::State::open) return Match::none;
     const Episode& episode = episodes_[stream->second.episode];
     if (episode.first == episode.end) return Match::none;
-    const std::uint32_t row = episode.newest;
-    const StepHeader last = header(row);
     Match match = Match::same;
     for (std::size_t leaf = 0; leaf < schema_.observation_count(); ++leaf) {
         const std::byte* const given = rows.fields[leaf] + row_offset(leaf, i);
-        const std::byte* const stored = successor(row, last, leaf);
+        const std::byte* const stored = successor(episode.newest, leaf);
         const std::size_t bytes = schema_.place(leaf).bytes;
         if (std::memcmp(given, stored, bytes) == 0) continue;
         if (!equal_values(schema_.field(leaf).dtype, given, stored, bytes)) return Match::differs;
@@ -283,11 +282,8 @@ std::int64_t StepStore::write_one(const StepRows& rows, std::size_t i, StreamTab
     Episode& episode = episodes_[slot];
     std::uint32_t entry;
     if (match == Match::same && episode.first < episode.end) {
-        const std::uint32_t before = episode.newest;
-        StepHeader last = header(before);
-        entry = last.link - 1;
-        last.link = 0;
-        put_header(before, last);
+        entry = tag(episode.newest).link - 1;
+        put_tag(episode.newest, {0, 0});
     } else {
         entry = take_entry();
     }
@@ -295,8 +291,8 @@ std::int64_t StepStore::write_one(const StepRows& rows, std::size_t i, StreamTab
 
     const std::uint32_t row = put_row(episode);
     fill_row(row, rows, i);
-    put_header(row, {written_, episode.end, slot, entry + 1});
-    put_flags(row, 0);
+    put_place(row, written_, {episode.end, slot});
+    put_tag(row, {0, entry + 1});
     ++episode.end;
     row_of_[static_cast<std::size_t>(next_slot_)] = row;
     if (++next_slot_ == capacity_) next_slot_ = 0;
@@ -314,10 +310,13 @@ void StepStore::prefetch_next_write(std::uint32_t row) const noexcept {
     const std::byte* const next = record(row) + schema_.record_bytes();
     for (std::size_t byte = 0; byte < std::min<std::size_t>(schema_.record_bytes(), 256); byte += 64)
         prefetch_to_write(next + byte);
+    prefetch_to_write(numbers() + row + 1);
+    prefetch_to_write(times() + row + 1);
     if (written_ < capacity_ || capacity_ <= kAhead) return;
     const std::int64_t slot = oldest_slot_ + kAhead;
     const std::uint32_t going = row_of_[static_cast<std::size_t>(slot < capacity_ ? slot : slot - capacity_)];
-    prefetch(record(going) + schema_.header_offset());
+    prefetch(record(going) + schema_.tag_offset());
+    prefetch(times() + going);
 }
 
 std::uint32_t StepStore::put_row(Episode& episode) {
@@ -354,9 +353,9 @@ void StepStore::fill_entry(std::uint32_t entry, std::span<const std::byte* const
 void StepStore::evict() {
     const std::uint32_t row = row_of_[static_cast<std::size_t>(oldest_slot_)];
     if (++oldest_slot_ == capacity_) oldest_slot_ = 0;
-    const StepHeader gone = header(row);
+    const StepTime gone = time(row);
     Episode& episode = episodes_[gone.episode];
-    if (gone.link != 0) free_entries_.push_back(gone.link - 1);
+    if (const std::uint32_t link = tag(row).link; link != 0) free_entries_.push_back(link - 1);
 
     const std::uint32_t page = row >> page_shift_;
     if (--page_live_[page] == 0) {
@@ -393,7 +392,7 @@ std::uint32_t StepStore::begin_episode(std::int64_t t) {
 void StepStore::finish_episode(std::uint32_t slot, std::uint8_t flags) {
     Episode& episode = episodes_[slot];
     RB_ASSUME(episode.in_use && episode.open && episode.first < episode.end);
-    put_flags(episode.newest, flags);
+    put_tag(episode.newest, {flags, tag(episode.newest).link});
     episode.open = false;
     --open_count_;
     free_lanes_.push_back(episode.lane);
@@ -464,23 +463,17 @@ std::uint32_t StepStore::row_of_number(std::int64_t number) const {
     return row_at_offset(number - oldest());
 }
 
-void StepStore::put_header(std::uint32_t row, const StepHeader& header) noexcept {
-    std::memcpy(record(row) + schema_.header_offset(), &header, sizeof header);
-}
-
 std::byte* StepStore::mutable_field(std::uint32_t row, std::size_t index) noexcept {
     const Place& place = schema_.place(index);
     return place.in_column() ? columns_[static_cast<std::size_t>(place.column)].data() + row * place.bytes
                              : record(row) + place.offset;
 }
 
-const std::byte* StepStore::successor(std::uint32_t row, const StepHeader& header, std::size_t leaf) const noexcept {
+const std::byte* StepStore::successor(std::uint32_t row, std::size_t leaf) const noexcept {
     const Place& place = schema_.place(leaf);
-    if (header.link == 0) {
-        const bool page_end = (row & static_cast<std::uint32_t>(page_mask_)) == static_cast<std::uint32_t>(page_mask_);
-        return field(page_end ? row_of(episodes_[header.episode], header.t + 1) : row + 1, leaf);
-    }
-    const std::uint32_t entry = header.link - 1;
+    const std::uint32_t link = tag(row).link;
+    if (link == 0) return field(next_row(row), leaf);
+    const std::uint32_t entry = link - 1;
     return place.in_column() ? entry_column(place.column, entry) : entry_record(entry) + place.offset;
 }
 
@@ -523,7 +516,7 @@ std::vector<std::int64_t> StepStore::valid_starts(std::int64_t length) const {
     length = std::min(length, capacity_ + 1);
     const std::int64_t first = oldest();
     for (std::int64_t offset = 0; offset < live(); ++offset) {
-        const StepHeader step = header(row_at_offset(offset));
+        const StepTime& step = time(row_at_offset(offset));
         if (resolve_window(episodes_[step.episode].extent(), step.t, step.t + length).count == length)
             starts.push_back(first + offset);
     }

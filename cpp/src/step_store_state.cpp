@@ -31,12 +31,12 @@ StepStore::State StepStore::state() const {
 void StepStore::read_rows(std::int64_t begin, std::size_t count, const RowState& out) const {
     for (std::size_t i = 0; i < count; ++i) {
         const std::uint32_t row = row_of_number(begin + static_cast<std::int64_t>(i));
-        const StepHeader step = header(row);
+        const StepTag step = tag(row);
         for (std::size_t f = 0; f < schema_.fields().size(); ++f)
             std::memcpy(out.fields[f] + row_offset(f, i), field(row, f), schema_.place(f).bytes);
-        out.t[i] = step.t;
-        out.episode[i] = step.episode;
-        out.flags[i] = flags(row);
+        out.t[i] = time(row).t;
+        out.episode[i] = time(row).episode;
+        out.flags[i] = step.flags;
         out.owned[i] = step.link != 0;
     }
 }
@@ -132,8 +132,8 @@ void StepStore::restore_rows(const RowContent& rows) {
         }
         const std::uint32_t row = put_row(episode);
         fill_row(row, content, i);
-        put_header(row, {written_++, episode.end++, slot, link});
-        put_flags(row, rows.flags[i]);
+        put_place(row, written_++, {episode.end++, slot});
+        put_tag(row, {rows.flags[i], link});
         row_of_[static_cast<std::size_t>(next_slot_)] = row;
         if (++next_slot_ == capacity_) next_slot_ = 0;
         if (ended) free_lanes_.push_back(episode.lane);

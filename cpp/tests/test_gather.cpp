@@ -46,7 +46,7 @@ class Output {
 // All outputs of a batch. `odd` asks for every second field only, and for neither discounts nor step counts.
 struct Transitions {
     Transitions(const Schema& schema, std::size_t count, bool odd)
-        : reward(count), done(count), discount(count), terminated(count), truncated(count), steps(count), ids(count) {
+        : reward(count), done(count), discount(count), terminated(count), truncated(count), steps(count) {
         for (std::size_t f = odd ? 1 : 0; f < schema.fields().size(); f += odd ? 2 : 1) {
             if (f == schema.reward_index()) continue;
             asked.push_back(f);
@@ -61,7 +61,6 @@ struct Transitions {
         out.done = done.data();
         out.terminated = terminated.data();
         out.truncated = truncated.data();
-        out.ids = ids.data();
         if (odd) return;
         out.discount = discount.data();
         out.steps = steps.data();
@@ -73,14 +72,14 @@ struct Transitions {
         for (const auto& f : next)
             if (f.is_overrun()) return true;
         return reward.is_overrun() || done.is_overrun() || discount.is_overrun() || terminated.is_overrun() ||
-               truncated.is_overrun() || steps.is_overrun() || ids.is_overrun();
+               truncated.is_overrun() || steps.is_overrun();
     }
 
     std::vector<std::size_t> asked;
     std::vector<Output<std::byte>> fields, next;
     Output<float> reward, done, discount;
     Output<std::uint8_t> terminated, truncated;
-    Output<std::int64_t> steps, ids;
+    Output<std::int64_t> steps;
     TransitionOut out;
 };
 
@@ -146,7 +145,6 @@ std::string wrong_transition(const Schema& schema, const NaiveStore& naive, std:
     if (got.terminated.at(i) != (end->flags & 1)) return where + "terminated";
     if (got.truncated.at(i) != (end->flags >> 1)) return where + "truncated";
     if (got.done.at(i) != ((end->flags & 1) != 0 ? 1.0F : 0.0F)) return where + "done";
-    if (got.ids.at(i) != start) return where + "id";
     if (got.out.steps != nullptr && got.steps.at(i) != steps) return where + "steps";
     if (got.out.discount != nullptr &&
         got.discount.at(i) != ((end->flags & 1) != 0 ? 0.0F : static_cast<float>(factor)))
@@ -172,7 +170,7 @@ std::string wrong_sequences(Gather& gather, const StepStore& store, const NaiveS
     const Schema& schema = store.schema();
     std::vector<std::uint32_t> rows(starts.size() * length);
     for (std::size_t w = 0; w < starts.size(); ++w) {
-        const StepHeader first = store.header(store.row_of_number(starts[w]));
+        const StepTime first = store.time(store.row_of_number(starts[w]));
         window_rows(store, store.episode(first.episode), first.t, std::span(rows).subspan(w * length, length));
     }
     Sequences got(schema, rows.size());

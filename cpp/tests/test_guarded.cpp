@@ -309,12 +309,14 @@ TEST_CASE("a store that is written and read at once gives rows of one step only,
         out.done = dones.data();
         out.terminated = terminated.data();
         out.truncated = truncated.data();
-        out.ids = ids.data();
         for (int i = 0; !done || i < 20; ++i) {
             const bool any = guarded.read(i % 2 != 0 ? kSmall : kLarge, [&](const StepStore& store) {
                 if (store.live() == 0) return false;
                 sampler.draw_steps(rng, store, true, offsets);
-                for (std::size_t k = 0; k < kBatch; ++k) rows[k] = store.row_at_offset(offsets[k]);
+                for (std::size_t k = 0; k < kBatch; ++k) {
+                    rows[k] = store.row_at_offset(offsets[k]);
+                    ids[k] = store.number(rows[k]);
+                }
                 gather.transitions(store, rows, {1, 1.0}, out);
                 if (const WindowIndex* const index = store.window_index(5);
                     index != nullptr && index->starts.total() > 0) {

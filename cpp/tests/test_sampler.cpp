@@ -54,7 +54,7 @@ StepStore filled(std::int64_t capacity, std::int64_t steps, const std::vector<st
 }
 
 std::int64_t number_of(const StepStore& store, WindowStart start) {
-    return store.header(store.row_of(store.episode(start.slot), start.t)).number;
+    return store.number(store.row_of(store.episode(start.slot), start.t));
 }
 
 }  // namespace

@@ -64,7 +64,8 @@ std::vector<Given> run_of_steps(const Schema& schema, std::uint64_t first, std::
 StreamKey number(std::int64_t n) { return n; }
 StreamKey name(const char* text) { return std::string(text); }
 
-StepHeader header_of(const StepStore& store, std::int64_t id) { return store.header(store.row_of_number(id)); }
+StepTime time_of(const StepStore& store, std::int64_t id) { return store.time(store.row_of_number(id)); }
+StepTag tag_of(const StepStore& store, std::int64_t id) { return store.tag(store.row_of_number(id)); }
 
 }  // namespace
 
@@ -122,7 +123,7 @@ TEST_SUITE("random programs against a list of episodes (I1-I7)") {
                         REQUIRE(program.store().valid_starts(20) == program.naive().valid_starts(20));
                         for (const auto& store : program.stores())
                             for (std::int64_t offset = 0; offset < store->live(); ++offset)
-                                REQUIRE(store->header(store->row_at_offset(offset)).number == store->oldest() + offset);
+                                REQUIRE(store->number(store->row_at_offset(offset)) == store->oldest() + offset);
                     }
                     if (call == 150) REQUIRE(program.fork() == "");
                 }
@@ -140,7 +141,7 @@ TEST_SUITE("I1: the live set") {
             CHECK(store.live() == std::min<std::int64_t>(5, n + 1));
             CHECK(store.oldest() == std::max<std::int64_t>(0, n - 4));
             for (std::int64_t offset = 0; offset < store.live(); ++offset)
-                CHECK(store.header(store.row_at_offset(offset)).number == store.oldest() + offset);
+                CHECK(store.number(store.row_at_offset(offset)) == store.oldest() + offset);
         }
     }
 
@@ -148,7 +149,7 @@ TEST_SUITE("I1: the live set") {
         StepStore store(vectors(), 4, Mismatch::keep);
         write_chunk(store, name("long"), run_of_steps(store.schema(), 0, 11), 0);
         CHECK(store.live() == 4);
-        for (std::int64_t id = 7; id < 11; ++id) CHECK(header_of(store, id).t == id);
+        for (std::int64_t id = 7; id < 11; ++id) CHECK(time_of(store, id).t == id);
         CHECK(store.valid_starts(4) == std::vector<std::int64_t>{7});
     }
 }
@@ -159,7 +160,7 @@ TEST_SUITE("I2: successors") {
         const Given given = counting_step(store.schema(), 40);
         const std::int64_t id = write(store, number(0), given).number;
         const std::uint32_t row = store.row_of_number(id);
-        CHECK(difference(store.successor(row, store.header(row), 0), given.successor[0], "successor") == "");
+        CHECK(difference(store.successor(row, 0), given.successor[0], "successor") == "");
     }
 
     TEST_CASE("a successor that is the next observation is stored once, one that differs is kept beside the rows") {
@@ -167,12 +168,11 @@ TEST_SUITE("I2: successors") {
         write(store, number(0), counting_step(store.schema(), 0));
         write(store, number(0), counting_step(store.schema(), 1));   // as announced
         write(store, number(0), counting_step(store.schema(), 50));  // another one
-        CHECK(header_of(store, 0).link == 0);
-        CHECK(header_of(store, 1).link != 0);
+        CHECK(tag_of(store, 0).link == 0);
+        CHECK(tag_of(store, 1).link != 0);
         CHECK(store.kept_successors() == 1);
         const std::uint32_t row = store.row_of_number(1);
-        CHECK(difference(store.successor(row, store.header(row), 0), counting_step(store.schema(), 1).successor[0],
-                         "") == "");
+        CHECK(difference(store.successor(row, 0), counting_step(store.schema(), 1).successor[0], "") == "");
     }
 
     TEST_CASE("NaN equals NaN and -0 equals 0, and both keep their bytes") {
@@ -188,7 +188,7 @@ TEST_SUITE("I2: successors") {
                 CHECK(store.kept_successors() == 0);
                 CHECK(store.episode_count() == 1);
                 const std::uint32_t row = store.row_of_number(0);
-                CHECK(difference(store.successor(row, store.header(row), 0), first.successor[0], "successor") == "");
+                CHECK(difference(store.successor(row, 0), first.successor[0], "successor") == "");
                 CHECK(difference(store.field(store.row_of_number(1), 0), second.fields[0], "observation") == "");
             }
     }
@@ -218,9 +218,9 @@ TEST_SUITE("I2: successors") {
         write(store, number(0), last);
         write(store, number(0), counting_step(store.schema(), 500));
         const std::uint32_t row = store.row_of_number(0);
-        CHECK(difference(store.successor(row, store.header(row), 0), last.successor[0], "successor") == "");
-        CHECK(store.flags(row) == kTruncated);
-        CHECK(header_of(store, 1).t == 0);
+        CHECK(difference(store.successor(row, 0), last.successor[0], "successor") == "");
+        CHECK(store.tag(row).flags == kTruncated);
+        CHECK(time_of(store, 1).t == 0);
     }
 }
 
@@ -229,8 +229,8 @@ TEST_SUITE("mismatches") {
         StepStore store(vectors(), 8, Mismatch::split);
         write(store, number(4), counting_step(store.schema(), 0));
         write(store, number(4), counting_step(store.schema(), 90));
-        CHECK(store.flags(store.row_of_number(0)) == kTruncated);
-        CHECK(header_of(store, 1).t == 0);
+        CHECK(store.tag(store.row_of_number(0)).flags == kTruncated);
+        CHECK(time_of(store, 1).t == 0);
         CHECK(store.episode_count() == 2);
         CHECK(store.open_count() == 1);
         CHECK(store.kept_successors() == 0);
@@ -264,7 +264,7 @@ TEST_SUITE("chunks") {
         CHECK(store.episode_count() == 2);
         CHECK(store.valid_starts(7) == std::vector<std::int64_t>{0});
         CHECK(store.valid_starts(4) == std::vector<std::int64_t>{0, 1, 2, 3, 5});
-        CHECK(store.flags(store.row_of_number(10)) == kTerminated);
+        CHECK(store.tag(store.row_of_number(10)).flags == kTerminated);
     }
 
     TEST_CASE(
@@ -290,8 +290,8 @@ TEST_SUITE("chunks") {
         StepStore store(vectors(), 100, Mismatch::keep);
         write_chunk(store, name("a"), run_of_steps(store.schema(), 0, 2), 0);
         write_chunk(store, name("a"), run_of_steps(store.schema(), 7, 2), 7, true);
-        CHECK(store.flags(store.row_of_number(1)) == kTruncated);
-        CHECK(header_of(store, 2).t == 7);
+        CHECK(store.tag(store.row_of_number(1)).flags == kTruncated);
+        CHECK(time_of(store, 2).t == 7);
         CHECK(store.episode_count() == 2);
         CHECK(store.valid_starts(2) == std::vector<std::int64_t>{0, 2});
         CHECK(write_chunk(store, name("a"), run_of_steps(store.schema(), 9, 1), 9).refused == "");
@@ -302,10 +302,10 @@ TEST_SUITE("chunks") {
         StepStore store(vectors(), 100, Mismatch::keep);
         write_chunk(store, name("a"), run_of_steps(store.schema(), 0, 2), 0);
         CHECK(write_chunk(store, name("a"), {}, 7, true).refused == "");
-        CHECK(store.flags(store.row_of_number(1)) == kTruncated);
+        CHECK(store.tag(store.row_of_number(1)).flags == kTruncated);
         CHECK(store.episode_count() == 1);
         CHECK(write_chunk(store, name("a"), run_of_steps(store.schema(), 7, 2), 7).refused == "");
-        CHECK(header_of(store, 2).t == 7);
+        CHECK(time_of(store, 2).t == 7);
     }
 
     TEST_CASE("a chunk that starts before 0 or beyond any time is refused and changes nothing (I6)") {
@@ -332,7 +332,7 @@ TEST_SUITE("chunks") {
         write_chunk(store, name("a"), {}, 2, false, true, true);
         CHECK(store.open_count() == 0);
         CHECK(store.written() == 2);
-        CHECK(store.flags(store.row_of_number(1)) == (kTerminated | kTruncated));
+        CHECK(store.tag(store.row_of_number(1)).flags == (kTerminated | kTruncated));
     }
 
     TEST_CASE("an evicted open episode is remembered by its next t alone, and goes on without history") {
@@ -343,7 +343,7 @@ TEST_SUITE("chunks") {
         CHECK(store.streams().dormant().size() == 1);
         CHECK(write_chunk(store, name("a"), run_of_steps(store.schema(), 0, 1), 0).refused != "");
         CHECK(write_chunk(store, name("a"), run_of_steps(store.schema(), 2, 1), 2).refused == "");
-        CHECK(header_of(store, 5).t == 2);
+        CHECK(time_of(store, 5).t == 2);
         CHECK(store.streams().dormant().empty());
     }
 
@@ -353,8 +353,8 @@ TEST_SUITE("chunks") {
             write(store, number(n), counting_step(store.schema(), static_cast<std::uint64_t>(n)));
         // 3 and 4 live, 1 and 2 are dormant, 0 is forgotten.
         CHECK(store.streams().dormant().size() == 2);
-        CHECK(header_of(store, write(store, number(0), counting_step(store.schema(), 0)).number).t == 0);
-        CHECK(header_of(store, write(store, number(2), counting_step(store.schema(), 2)).number).t == 1);
+        CHECK(time_of(store, write(store, number(0), counting_step(store.schema(), 0)).number).t == 0);
+        CHECK(time_of(store, write(store, number(2), counting_step(store.schema(), 2)).number).t == 1);
     }
 }
 
@@ -365,8 +365,8 @@ TEST_SUITE("ends") {
         write(store, number(0), counting_step(store.schema(), 0));
         CHECK(store.end_episode(number(0)));
         CHECK_FALSE(store.end_episode(number(0)));
-        CHECK(store.flags(store.row_of_number(0)) == kTruncated);
-        CHECK(header_of(store, write(store, number(0), counting_step(store.schema(), 1)).number).t == 0);
+        CHECK(store.tag(store.row_of_number(0)).flags == kTruncated);
+        CHECK(time_of(store, write(store, number(0), counting_step(store.schema(), 1)).number).t == 0);
     }
 
     TEST_CASE("end_all_episodes closes what is open and forgets what sleeps") {
@@ -377,7 +377,7 @@ TEST_SUITE("ends") {
         CHECK(store.open_count() == 0);
         CHECK(store.episode_count() == 3);
         CHECK(store.streams().size() == 0);
-        for (std::int64_t id = 2; id < 5; ++id) CHECK(store.flags(store.row_of_number(id)) == kTruncated);
+        for (std::int64_t id = 2; id < 5; ++id) CHECK(store.tag(store.row_of_number(id)).flags == kTruncated);
     }
 }
 
@@ -459,7 +459,7 @@ TEST_SUITE("I5: numbers") {
                                       std::int64_t{5}, std::int64_t{10}, std::numeric_limits<std::int64_t>::max()})
             CHECK_THROWS_AS(store.row_of_number(id), std::out_of_range);
         CHECK_THROWS_WITH_AS(store.row_of_number(5), "ids must be of live steps, in [6, 10), got 5", std::out_of_range);
-        for (std::int64_t id = 6; id < 10; ++id) CHECK(header_of(store, id).number == id);
+        for (std::int64_t id = 6; id < 10; ++id) CHECK(store.number(store.row_of_number(id)) == id);
     }
 }
 
@@ -490,7 +490,7 @@ TEST_SUITE("construction") {
         for (std::uint64_t n = 0; n < 3; ++n) write(store, number(0), counting_step(store.schema(), n));
         StepStore moved(std::move(store));
         CHECK(write(moved, number(0), counting_step(moved.schema(), 3)).number == 3);
-        CHECK(header_of(moved, 3).t == 3);
+        CHECK(time_of(moved, 3).t == 3);
         CHECK(moved.end_episode(number(0)));
     }
 }

@@ -31,7 +31,6 @@ struct TransitionOut {
     std::uint8_t* truncated = nullptr;
     float* discount = nullptr;      // gamma^m * (1 - terminated)
     std::int64_t* steps = nullptr;  // m, the number of rewards summed
-    std::int64_t* ids = nullptr;    // of the start
 };
 
 // What a batch of windows is written to; `length` rows a window.

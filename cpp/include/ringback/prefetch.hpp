@@ -25,14 +25,14 @@ inline void prefetch_to_write(const void* address) noexcept {
 #endif
 }
 
-// Every cache line of [address, address + bytes), at most `most` of them: hardware follows a long run by itself.
+// Every cache line of [address, address + bytes), at most `most` of them: hardware follows a long run by itself. How
+// many prefetches that takes depends on `bytes` alone, never on the address, so that no branch is guessed wrong.
 inline void prefetch_span(const std::byte* address, std::size_t bytes, std::size_t most = 8) noexcept {
     if (bytes == 0) return;
-    constexpr std::uintptr_t kLine = 64;
-    const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(address) & ~(kLine - 1);
-    const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(address) + bytes;
-    const std::uintptr_t stop = begin + most * kLine < end ? begin + most * kLine : end;
-    for (std::uintptr_t line = begin; line < stop; line += kLine) prefetch(reinterpret_cast<const void*>(line));
+    constexpr std::size_t kLine = 64;
+    std::size_t offset = 0;
+    for (; offset + 1 < bytes && most > 1; offset += kLine, --most) prefetch(address + offset);
+    prefetch(address + (offset < bytes ? offset : bytes - 1));
 }
 
 }  // namespace ringback

@@ -20,14 +20,21 @@ struct Field {
     std::size_t bytes = 0;  // of one row; set by Schema
 };
 
-// What a record holds beside its fields.
-struct StepHeader {
-    std::int64_t number;    // counts all steps ever written: the step's handle
+// Which step of which episode a row holds. Kept apart from the record: most reads do not need it.
+struct StepTime {
     std::int64_t t;         // index in its episode
     std::uint32_t episode;  // slot in the episode table
-    std::uint32_t link;  // where its successor observation is: 0 the next row of its episode, else side-pool entry + 1
 };
-static_assert(sizeof(StepHeader) == 24);
+
+// What a record holds beside its fields: how its step ended, and where its successor observation is.
+struct StepTag {
+    std::uint8_t flags;  // kTerminated, kTruncated
+    std::uint32_t link;  // 0: the next row of its episode; else side-pool entry + 1, at most kMaxLink
+
+    static constexpr std::uint32_t kMaxLink = (std::uint32_t{1} << 30) - 1;
+    static StepTag from(std::uint32_t word) noexcept { return {static_cast<std::uint8_t>(word & 3), word >> 2}; }
+    std::uint32_t word() const noexcept { return link << 2 | flags; }
+};
 
 // Where a field lies. In the record at `offset`, or, when it is large, in column number `column`.
 struct Place {
@@ -39,9 +46,11 @@ struct Place {
 
 // The fields of a step and where each lies in memory.
 //
-//   record   | observation leaves | number t episode link | action, reward, extras | flags |  pad
-//            '-- offset 0          '-- header              '-- by falling alignment  '-- one byte
+//   record   | observation leaves | tag | action, reward, extras |  pad
+//            '-- offset 0          |     '-- by falling alignment
+//                                  '-- four bytes
 //   columns  one array a large leaf (an image), rows unpadded
+//   apart    the step's number (8 bytes) and its StepTime (16 bytes)
 //
 // Small fields of a step lie together, so that reading a step touches one or two cache lines; the observation comes
 // first, so that the successor (the next record's observation) is the bytes that follow. A side-pool entry has the
@@ -68,12 +77,11 @@ class Schema {
 
     std::size_t record_bytes() const noexcept { return record_bytes_; }            // stride of a record
     std::size_t observation_bytes() const noexcept { return observation_bytes_; }  // its first part; stride of an entry
-    std::size_t header_offset() const noexcept { return observation_bytes_; }
-    std::size_t flags_offset() const noexcept { return flags_offset_; }
+    std::size_t tag_offset() const noexcept { return observation_bytes_; }
     std::span<const std::size_t> columns() const noexcept { return columns_; }         // bytes a row of each column
     std::size_t observation_columns() const noexcept { return observation_columns_; }  // these come first
 
-    std::size_t row_bytes() const noexcept;    // record and columns of one step
+    std::size_t row_bytes() const noexcept;    // all of one step
     std::size_t entry_bytes() const noexcept;  // one observation in the side pool
 
   private:
@@ -81,7 +89,7 @@ class Schema {
     std::vector<Place> places_;
     std::vector<std::size_t> columns_;
     std::size_t observation_count_ = 0, action_count_ = 0, observation_columns_ = 0;
-    std::size_t observation_bytes_ = 0, flags_offset_ = 0, record_bytes_ = 0;
+    std::size_t observation_bytes_ = 0, record_bytes_ = 0;
 };
 
 }  // namespace ringback

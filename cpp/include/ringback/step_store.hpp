@@ -148,20 +148,32 @@ class StepStore {
     const std::byte* column(std::int32_t c, std::uint32_t row) const noexcept {
         return columns_[static_cast<std::size_t>(c)].data() + row * schema_.columns()[static_cast<std::size_t>(c)];
     }
-    StepHeader header(std::uint32_t row) const noexcept {
-        StepHeader header;
-        std::memcpy(&header, record(row) + schema_.header_offset(), sizeof header);
-        return header;
+    const std::int64_t* numbers() const noexcept { return reinterpret_cast<const std::int64_t*>(numbers_.data()); }
+    const StepTime* times() const noexcept { return reinterpret_cast<const StepTime*>(times_.data()); }
+    std::int64_t number(std::uint32_t row) const noexcept { return numbers()[row]; }
+    const StepTime& time(std::uint32_t row) const noexcept { return times()[row]; }
+    const Episode& episode_of(std::uint32_t row) const noexcept { return episodes_[time(row).episode]; }
+    StepTag tag(std::uint32_t row) const noexcept { return tag_of(record(row)); }
+    StepTag tag_of(const std::byte* record) const noexcept {
+        std::uint32_t word;
+        std::memcpy(&word, record + schema_.tag_offset(), sizeof word);
+        return StepTag::from(word);
     }
-    std::uint8_t flags(std::uint32_t row) const noexcept {
-        return static_cast<std::uint8_t>(record(row)[schema_.flags_offset()]);
+    // The row of the step after this one in its episode, whether the two have the observation in common or not; the
+    // step must not be the episode's newest.
+    std::uint32_t next_row(std::uint32_t row) const noexcept {
+        if (next_is_adjacent(row)) return row + 1;
+        return row_of(episode_of(row), time(row).t + 1);
+    }
+    bool next_is_adjacent(std::uint32_t row) const noexcept {
+        return ((row + 1) & static_cast<std::uint32_t>(page_mask_)) != 0;
     }
     const std::byte* field(std::uint32_t row, std::size_t index) const noexcept {
         const Place& place = schema_.place(index);
         return place.in_column() ? column(place.column, row) : record(row) + place.offset;
     }
     // Where observation leaf `leaf` of the step's successor lies.
-    const std::byte* successor(std::uint32_t row, const StepHeader& header, std::size_t leaf) const noexcept;
+    const std::byte* successor(std::uint32_t row, std::size_t leaf) const noexcept;
     const std::byte* entry_record(std::uint32_t entry) const noexcept {
         return entry_records_.data() + entry * schema_.observation_bytes();
     }
@@ -275,9 +287,13 @@ class StepStore {
     std::uint32_t take_entry() noexcept;
     std::byte* record(std::uint32_t row) noexcept { return records_.data() + row * schema_.record_bytes(); }
     std::byte* mutable_field(std::uint32_t row, std::size_t index) noexcept;
-    void put_header(std::uint32_t row, const StepHeader& header) noexcept;
-    void put_flags(std::uint32_t row, std::uint8_t flags) noexcept {
-        record(row)[schema_.flags_offset()] = static_cast<std::byte>(flags);
+    void put_place(std::uint32_t row, std::int64_t number, const StepTime& time) noexcept {
+        std::memcpy(numbers_.data() + row * sizeof number, &number, sizeof number);
+        std::memcpy(times_.data() + row * sizeof time, &time, sizeof time);
+    }
+    void put_tag(std::uint32_t row, StepTag tag) noexcept {
+        const std::uint32_t word = tag.word();
+        std::memcpy(record(row) + schema_.tag_offset(), &word, sizeof word);
     }
 
     Schema schema_;
@@ -290,7 +306,7 @@ class StepStore {
     std::int64_t written_ = 0, oldest_slot_ = 0, next_slot_ = 0;
     std::int64_t first_number_ = 0;  // of the first step written here: not 0 after a restore
 
-    Region records_;
+    Region records_, numbers_, times_;
     std::vector<Region> columns_;
     std::uint32_t page_count_ = 0;           // pages that there is room for
     std::vector<std::uint32_t> free_pages_;  // taken from the back

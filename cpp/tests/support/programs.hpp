@@ -25,20 +25,19 @@ inline std::string difference_in_row(const StepStore& store, const NaiveStep& wa
     const std::string where = "step " + std::to_string(want.number) + ": ";
     if (!store.is_live(want.number)) return where + "not live";
     const std::uint32_t row = store.row_of_number(want.number);
-    const StepHeader header = store.header(row);
-    if (header.number != want.number) return where + "number is " + std::to_string(header.number);
-    if (header.t != want.t) return where + "t is " + std::to_string(header.t) + ", not " + std::to_string(want.t);
-    if (store.flags(row) != want.flags) return where + "flags are " + std::to_string(store.flags(row));
+    const StepTime time = store.time(row);
+    if (store.number(row) != want.number) return where + "number is " + std::to_string(store.number(row));
+    if (time.t != want.t) return where + "t is " + std::to_string(time.t) + ", not " + std::to_string(want.t);
+    if (store.tag(row).flags != want.flags) return where + "flags are " + std::to_string(store.tag(row).flags);
     for (std::size_t f = 0; f < want.fields.size(); ++f)
         if (auto d = difference(store.field(row, f), want.fields[f], where + store.schema().field(f).name); !d.empty())
             return d;
     for (std::size_t leaf = 0; leaf < want.successor.size(); ++leaf)
-        if (auto d = difference(store.successor(row, header, leaf), want.successor[leaf], where + "successor");
-            !d.empty())
+        if (auto d = difference(store.successor(row, leaf), want.successor[leaf], where + "successor"); !d.empty())
             return d;
-    const Episode& episode = store.episode(header.episode);
-    if (!episode.in_use || !episode.extent().holds(header.t)) return where + "its episode does not hold it";
-    if (store.row_of(episode, header.t) != row) return where + "its episode leads to another row";
+    const Episode& episode = store.episode(time.episode);
+    if (!episode.in_use || !episode.extent().holds(time.t)) return where + "its episode does not hold it";
+    if (store.row_of(episode, time.t) != row) return where + "its episode leads to another row";
     return "";
 }
 
@@ -75,11 +74,11 @@ inline std::string difference_in_windows(const StepStore& store, const NaiveStor
     if (store.valid_starts(length) != starts) return where + "valid_starts differ";
     std::vector<std::uint32_t> rows(static_cast<std::size_t>(length));
     for (const std::int64_t start : starts) {
-        const StepHeader first = store.header(store.row_of_number(start));
+        const StepTime first = store.time(store.row_of_number(start));
         window_rows(store, store.episode(first.episode), first.t, rows);
         const NaiveStep* want = &naive.step(start);
         for (const std::uint32_t row : rows) {
-            if (store.header(row).number != want->number)
+            if (store.number(row) != want->number)
                 return where + "a row of the window from " + std::to_string(start) + " is wrong";
             if (row != rows.back()) want = naive.next(*want);
         }
@@ -92,7 +91,7 @@ inline std::string difference_in_windows(const StepStore& store, const NaiveStor
     for (std::int64_t rank = 0; rank < index->starts.total(); ++rank) {
         const auto [slot, place] = index->starts.find(rank);
         const Episode& episode = store.episode(static_cast<std::uint32_t>(slot));
-        ranked.insert(store.header(store.row_of(episode, episode.first + place)).number);
+        ranked.insert(store.number(store.row_of(episode, episode.first + place)));
     }
     return ranked == std::set<std::int64_t>(starts.begin(), starts.end()) ? "" : where + "the ranks are not the starts";
 }

@@ -189,7 +189,7 @@ inline Saved save(const StepStore& store) {
         if (saved.owned[i] == 0) continue;
         const std::uint32_t row = store.row_at_offset(static_cast<std::int64_t>(i));
         for (std::size_t leaf = 0; leaf < saved.successors.size(); ++leaf)
-            saved.successors[leaf].append(reinterpret_cast<const char*>(store.successor(row, store.header(row), leaf)),
+            saved.successors[leaf].append(reinterpret_cast<const char*>(store.successor(row, leaf)),
                                           schema.field(leaf).bytes);
     }
     return saved;
