@@ -44,6 +44,7 @@ UNIT_LEVELS = {
     "schema": 1,
     "streams": 1,
     "count_tree": 1,
+    "sum_tree": 1,
     "step_store": 2,
     "step_store_state": 2,
     "sampler": 3,
