@@ -269,6 +269,20 @@ def test_items_of_other_structure_or_shape_are_named(items: list[Any], what: str
         assert b.data == items
 
 
+@pytest.mark.parametrize("item", [{"x": 1.0}, (1.0,), {"x": (1.0, 2.0)}])
+@pytest.mark.parametrize("how", ["append", "extend", "set"])
+def test_a_structure_is_no_item_of_a_track_of_leaves(item: Any, how: str) -> None:
+    b = InfiniteLookbackBuffer(np.array([0.5, 1.5]))
+    calls = {
+        "append": lambda: b.append(item),
+        "extend": lambda: b.extend([item]),
+        "set": lambda: b.set(item, at_indices=0),
+    }
+    with pytest.raises(EpisodeError, match=rf"^InfiniteLookbackBuffer\.{how}: data must be no structure, got a "):
+        calls[how]()
+    assert everything(b) == [0.5, 1.5]
+
+
 def test_any_object_can_be_an_item() -> None:
     class Thing:
         pass

@@ -178,6 +178,26 @@ def test_a_row_that_does_not_fit_changes_nothing() -> None:
     assert_same_episode(e, episode(4, 1, id_=e.id_))
 
 
+def test_a_row_that_is_refused_does_not_widen_the_others() -> None:
+    e = SingleAgentEpisode(observations=[0, 1], actions=[3], rewards=[1.0], extra_model_outputs={"v": [7]}).to_numpy()
+    assert e.observations.data.dtype == np.int64
+    with pytest.raises(EpisodeError):
+        e.add_env_step(0.5, "left", 1.0, extra_model_outputs={"v": 0.5})
+    more = SingleAgentEpisode(
+        e.id_, observations=[1, 0.25], actions=["left"], rewards=[0.5], t_started=e.t, len_lookback_buffer=0
+    )
+    with pytest.raises(EpisodeError):
+        e.concat_episode(more)
+    tracks = (e.observations, e.actions, e.extra_model_outputs["v"])
+    assert [(track.data.tolist(), track.data.dtype) for track in tracks] == [
+        ([0, 1], np.int64),
+        ([3], np.int64),
+        ([7], np.int64),
+    ]
+    e.add_env_step(0.5, 4, 1.0, extra_model_outputs={"v": 0.5})
+    assert [track.data.tolist() for track in tracks] == [[0, 1, 0.5], [3, 4], [7, 0.5]]
+
+
 def test_list_form_takes_anything_and_says_so_at_the_conversion() -> None:
     e = SingleAgentEpisode(observation_space=VECTOR)
     e.add_env_reset(vector(0))

@@ -13,7 +13,6 @@ from ringback._core import lookback_positions, lookback_take, rows_put
 from ringback.errors import EpisodeError
 
 from .rows import (
-    check_shape,
     common_length,
     deep_copied,
     extended,
@@ -40,9 +39,9 @@ REWARD_SPACE = gym.spaces.Box(-np.inf, np.inf, (), np.float32)
 _NOTHING = np.zeros((0,))
 
 
-def row_of(rows: Any, position: int) -> Any:
-    """Take one row out of a structure of arrays."""
-    return rows[position] if type(rows) is np.ndarray else map_structure(lambda a: a[position], rows)
+def rows_at(arrays: Any, rows: int | slice) -> Any:
+    """Take one row, or the view of a slice, out of a structure of arrays."""
+    return arrays[rows] if type(arrays) is np.ndarray else map_structure(lambda a: a[rows], arrays)
 
 
 class Unknown:
@@ -218,19 +217,15 @@ class InfiniteLookbackBuffer:
         -----
         O(items asked for), whatever the buffer's length.
         """
-        if fill is None and not one_hot_discrete and not self.finalized:
-            return lookback_take(
-                self._store, self.lookback, indices, neg_index_as_lookback, "InfiniteLookbackBuffer.get"
-            )
         return self.read(indices, neg_index_as_lookback, fill, one_hot_discrete, "InfiniteLookbackBuffer.get")
 
     def read(self, indices: Any, neg: bool, fill: Any, coded: bool, where: str) -> Any:
         """Do what :meth:`get` does, for callers with a name of their own in messages."""
+        if fill is None and not coded and not self.finalized:
+            return lookback_take(self._store, self.lookback, indices, neg, where)
         if coded and self._rules is None:
             raise EpisodeError(f"{where}: one_hot_discrete must come with a space, got space None")
         if not self.finalized:
-            if fill is None and not coded:
-                return lookback_take(self._store, self.lookback, indices, neg, where)
             return self._read_list(indices, neg, fill, coded, where)
         found = lookback_positions(self._size, self.lookback, indices, neg, fill is not None, where)
         if isinstance(found, tuple):
@@ -239,16 +234,15 @@ class InfiniteLookbackBuffer:
         if not isinstance(found, int):
             return self._picked(found, fill, coded, where)
         if found >= 0 and not coded:
-            return row_of(self._store, found)
+            return rows_at(self._store, found)
         missing = int(found < 0)
-        return row_of(self._window(slice(found, found + 1), 1 - missing, missing, 0, fill, coded, where), 0)
+        return rows_at(self._window(slice(found, found + 1), 1 - missing, missing, 0, fill, coded, where), 0)
 
     def _window(self, rows: slice, count: int, left: int, right: int, fill: Any, coded: bool, where: str) -> Any:
         """Read so many rows, with fills on both sides; a view if there are none, and no codes."""
         if not count and (left or right):
             return self._fill_rows(left + right, fill, coded)
-        store = self._store
-        data = store[rows] if type(store) is np.ndarray else map_structure(lambda a: a[rows], store)
+        data = rows_at(self._store, rows)
         if coded:
             data = self._coded(data, where)
         return data if not (left or right) else with_fill(lambda a, f: padded_leaf(a, left, right, f), data, fill)
@@ -319,8 +313,6 @@ class InfiniteLookbackBuffer:
         return self._store[-1] if self._store else self._like
 
     def __getitem__(self, indices: Any) -> Any:
-        if not self.finalized:
-            return lookback_take(self._store, self.lookback, indices, False, "InfiniteLookbackBuffer.get")
         return self.read(indices, False, None, False, "InfiniteLookbackBuffer.get")
 
     def __iter__(self) -> Iterator[Any]:
@@ -418,8 +410,7 @@ class InfiniteLookbackBuffer:
         if not self.finalized:
             self._store.append(item)
         else:
-            self.place(item, "InfiniteLookbackBuffer.append")
-            self._size += 1
+            self.take_over(self.place(item, "InfiniteLookbackBuffer.append"), 1)
 
     def extend(self, items: Any) -> None:
         """Add several items at the end: a list, a structure of arrays, or a buffer less its lookback.
@@ -446,7 +437,7 @@ class InfiniteLookbackBuffer:
         if not self.finalized:
             self._store.extend(items if isinstance(items, list) else unstack(items))
         else:
-            self.add_rows(self.rows_for(items, where), where)
+            self.take_over(*self.prepared(items, where))
 
     def concat(self, other: InfiniteLookbackBuffer) -> None:
         """Add the other buffer's items, its lookback left out, at the end.
@@ -465,11 +456,12 @@ class InfiniteLookbackBuffer:
             raise TypeError(f"InfiniteLookbackBuffer.concat: other must be an InfiniteLookbackBuffer, got {other!r}")
         self.extend(other.get())
 
-    # Adding in two moves, so that several tracks can be checked before any is changed. One item: place puts it behind
-    # the last row, where nobody sees it, and the caller then counts it. Several items: rows_for, then add_rows.
+    # Adding in two moves (array form only), so that several tracks can be checked before any is changed: place (one
+    # item), prepared and prepared_from (several) put rows behind the last one, where nobody sees them, and give the
+    # store that has them, None for the present one; take_over makes them count.
 
-    def place(self, item: Any, where: str) -> None:
-        """Check one item and put it behind the last row, array form only; ``_size += 1`` makes it count."""
+    def place(self, item: Any, where: str) -> Any:
+        """Check one item and put it behind the last row."""
         size = self._size
         if size:
             store = self._store
@@ -480,65 +472,51 @@ class InfiniteLookbackBuffer:
                     self._borrowed = False
                 if rules is None:
                     if rows_put(store, size, item, None, None):
-                        return
+                        return None
                 elif rows_put(store, size, item, rules.low, rules.high):
-                    return
+                    return None
             else:
                 if size == len(leaves(store)[0]):
                     self._store = store = map_structure(lambda a: roomier(a, size), store)
                     self._borrowed = False
                 if put_leafwise(store, rules, size, item):
-                    return
-        self._make_room(self._as_arrays([item], where), where)
+                    return None
+        return self._grown(self._as_arrays([item], where), 1, where)
 
-    def rows_for(self, items: Any, where: str) -> Any:
-        """Make items, a list or arrays, ready for :meth:`add_rows` (array form); None for no items."""
+    def prepared(self, items: Any, where: str) -> tuple[Any, int]:
+        """Check items, a list or arrays, and put them behind the last row."""
         if isinstance(items, list) and not items:
-            return None
-        return self._fitting(self._as_arrays(items, where), where)
-
-    def rows_of(self, other: InfiniteLookbackBuffer, skip: int, where: str) -> Any:
-        """Make another buffer's items after its lookback, less the first ``skip``, ready for :meth:`add_rows`."""
-        items = other.get(slice(skip, None))
-        if other.finalized and other._rules is self._rules:
-            return self._fitting(items, where)  # they have been checked
-        return self.rows_for(items, where)
-
-    def _fitting(self, arrays: Any, where: str) -> Any:
-        store = self._store
-        if type(arrays) is np.ndarray and type(store) is np.ndarray and arrays.shape[1:] == store.shape[1:]:
-            return arrays if len(arrays) else None
-        if common_length(arrays, where) == 0:
-            return None
-        if self._size:
-            map_pair(lambda a, new, path: check_shape(a, new, where, path), self._store, arrays, where)
-        return arrays
-
-    def add_rows(self, rows: Any, where: str) -> None:
-        """Add items from :meth:`rows_for`."""
-        if rows is not None:
-            self._size += self._make_room(rows, where)
-
-    def _make_room(self, arrays: Any, where: str) -> int:
-        """Put checked rows behind the last one, in larger arrays or of a wider dtype if need be; how many."""
+            return None, 0
+        arrays = self._as_arrays(items, where)
         count = common_length(arrays, where)
+        return self._grown(arrays, count, where), count
+
+    def prepared_from(self, other: InfiniteLookbackBuffer, skip: int, where: str) -> tuple[Any, int]:
+        """Do the same with another buffer's items after its lookback, less the first ``skip``."""
+        if not other.finalized or other._rules is not self._rules:
+            return self.prepared(other.get(slice(skip, None)), where)
+        first = other.lookback + skip
+        count = other._size - first  # and they have been checked
+        return self._grown(rows_at(other._store, slice(first, other._size)), count, where), count
+
+    def _grown(self, arrays: Any, count: int, where: str) -> Any:
+        """Put checked rows behind the last one: in place if there is room for them, else in larger or wider arrays."""
+        if count == 0:
+            return None
         if self._size == 0:
-            # There is no item yet to say what the items are like.
-            self._store, self._borrowed = map_structure(np.copy, arrays), False
-            return count
-        size = self._size + count
-        if type(self._store) is np.ndarray:
-            store = extended(self._store, arrays, self._size, size, where, "")
-            self._borrowed = self._borrowed and store is self._store
+            return map_structure(np.copy, arrays)  # there is no item yet to say what the items are like
+        store, used, size = self._store, self._size, self._size + count
+        if type(store) is np.ndarray and type(arrays) is np.ndarray:
+            return extended(store, arrays, used, size, where, "")
+        return map_pair(lambda a, new, path: extended(a, new, used, size, where, path), store, arrays, where)
+
+    def take_over(self, store: Any, count: int) -> None:
+        """Make rows count that were put behind the last one."""
+        if store is not None and store is not self._store:
+            if self._borrowed:
+                self._borrowed = any(a is b for a, b in zip(leaves(self._store), leaves(store), strict=False))
             self._store = store
-            return count
-        store = map_pair(
-            lambda a, new, path: extended(a, new, self._size, size, where, path), self._store, arrays, where
-        )
-        if self._borrowed:
-            self._borrowed = any(a is b for a, b in zip(leaves(self._store), leaves(store), strict=True))
-        self._store = store
-        return count
+        self._size += count
 
     def pop(self, index: int = -1) -> Any:
         """Remove one item.
@@ -629,9 +607,7 @@ class InfiniteLookbackBuffer:
         out.lookback, out.finalized, out._borrowed = lookback, self.finalized, True
         out._space, out._rules = self._space, self._rules
         if self.finalized:
-            store = self._store
-            rows = slice(first, last)
-            out._store = store[rows] if isinstance(store, np.ndarray) else map_structure(lambda a: a[rows], store)
+            out._store = rows_at(self._store, slice(first, last))
             out._size = min(last, self._size) - first
             self._borrowed = True
         else:

@@ -15,7 +15,6 @@ from .space_rules import dtype_holding
 from .structure import leaves, map_pair, map_structure
 
 __all__ = [
-    "check_shape",
     "common_length",
     "deep_copied",
     "extended",
@@ -148,10 +147,12 @@ def common_dtype(array: Array, new: Array, where: str, path: str) -> np.dtype[An
     return np.dtype(np.result_type(array.dtype, new.dtype))
 
 
-def check_shape(array: Array, new: Array, where: str, path: str) -> None:
-    """Raise if the rows differ in shape."""
+def check_shape(array: Array, new: Any, where: str, path: str) -> None:
+    """Raise if the new rows are no array, or differ in shape."""
+    at = f" at {path!r}" if path else ""
+    if not isinstance(new, np.ndarray):
+        raise EpisodeError(f"{where}: data{at} must be no structure, got a {type(new).__name__}")
     if array.shape[1:] != new.shape[1:]:
-        at = f" at {path!r}" if path else ""
         raise EpisodeError(f"{where}: data{at} must have shape {array.shape[1:]} a step, got {new.shape[1:]}")
 
 
@@ -185,9 +186,10 @@ def put_leafwise(store: Any, rules: Any, row: int, item: Any) -> bool:
 
 def extended(array: Array, new: Array, used: int, size: int, where: str, path: str) -> Array:
     """Put rows behind the used ones, in place if there is room and the dtype holds them, else in a larger copy."""
-    if array.shape[1:] != new.shape[1:]:
+    dtype: np.dtype[Any] = array.dtype
+    if type(new) is not np.ndarray or array.shape[1:] != new.shape[1:] or new.dtype != dtype:
         check_shape(array, new, where, path)
-    dtype = common_dtype(array, new, where, path)
+        dtype = common_dtype(array, new, where, path)
     if size <= len(array) and dtype == array.dtype:
         array[used:size] = new
         return array

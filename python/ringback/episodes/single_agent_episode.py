@@ -16,9 +16,9 @@ import numpy as np
 from ringback._core import lookback_positions, lookback_take
 from ringback.errors import EpisodeError, EpisodeKeyError, MissingExtraError
 
-from .lookback_buffer import REWARD_SPACE, InfiniteLookbackBuffer
+from .lookback_buffer import REWARD_SPACE, InfiniteLookbackBuffer, rows_at
 from .padding import pad_item, pad_rows
-from .structure import difference, map_structure
+from .structure import difference
 
 __all__ = ["SingleAgentEpisode"]
 
@@ -310,8 +310,7 @@ class SingleAgentEpisode:
         if self.is_reset or len(self):
             raise EpisodeError(f"SingleAgentEpisode.add_env_reset: the episode must not be reset yet, got {self!r}")
         if self.observations.finalized:
-            self.observations.place(observation, "SingleAgentEpisode.add_env_reset")
-            self.observations._size += 1
+            self.observations.take_over(self.observations.place(observation, "SingleAgentEpisode.add_env_reset"), 1)
         else:
             self.observations._store.append(observation)
         self.infos._store.append({} if infos is None else infos)
@@ -399,32 +398,32 @@ class SingleAgentEpisode:
         if not observations._size:
             raise EpisodeError(f"{where}: the episode must be reset first, got no observation")
         # All is checked before anything counts.
-        observations.place(observation, where)
-        actions.place(action, where)
-        rewards.place(reward, where)
-        if extras or self.extra_model_outputs:
-            self._add_array_extras(extras or {}, where)
-        observations._size += 1
-        actions._size += 1
-        rewards._size += 1
-
-    def _add_array_extras(self, extras: dict[str, Any], where: str) -> None:
         tracks = self.extra_model_outputs
-        if extras.keys() != tracks.keys():
-            new = {
-                key: new_track(extras[key], self.rewards._size, self.rewards) for key in extras.keys() - tracks.keys()
-            }
+        ready = [
+            (observations, observations.place(observation, where)),
+            (actions, actions.place(action, where)),
+            (rewards, rewards.place(reward, where)),
+        ]
+        if extras or tracks:
+            tracks = self._tracks_for(extras or {}, where)
+            for key, track in tracks.items():
+                item = extras[key] if extras and key in extras else rows_at(pad_rows(track, 1), 0)
+                ready.append((track, track.place(item, where)))
+        for track, store in ready:
+            track.take_over(store, 1)
+        self.extra_model_outputs = tracks
+
+    def _tracks_for(self, extras: dict[str, Any], where: str) -> dict[str, InfiniteLookbackBuffer]:
+        """Give the tracks of array form, with those of new keys among them."""
+        tracks = self.extra_model_outputs
+        steps = self.rewards._size
+        if not extras.keys() <= tracks.keys():
+            new = {key: new_track(extras[key], steps, self.rewards) for key in extras.keys() - tracks.keys()}
             tracks = {**tracks, **new}
-        for key, track in tracks.items():
+        for track in tracks.values():
             if not track.finalized:
                 track.adopt(track.as_arrays(where))
-            if key in extras:
-                track.place(extras[key], where)
-            else:
-                track.place(map_structure(lambda a: a[0], pad_rows(track, 1)), where)
-        for track in tracks.values():
-            track._size += 1
-        self.extra_model_outputs = tracks
+        return tracks
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -441,45 +440,19 @@ class SingleAgentEpisode:
         Parameters
         ----------
         indices, neg_index_as_lookback, fill, one_hot_discrete
-            As in :meth:`InfiniteLookbackBuffer.get`.
-
-        Returns
-        -------
-        Any
-            One item for an int, else a list (list form) or a structure of arrays (array form; a view for a slice that
-            fills nothing).
-
-        Raises
-        ------
-        IndexError
-            If an index is out of range, and no fill is given.
+            As in :meth:`InfiniteLookbackBuffer.get`, which also says what comes back and what is raised.
         """
-        buffer = self.observations
-        if fill is None and not one_hot_discrete and not buffer.finalized:
-            return lookback_take(
-                buffer._store, buffer.lookback, indices, neg_index_as_lookback, "SingleAgentEpisode.get_observations"
-            )
-        return buffer.read(
-            indices, neg_index_as_lookback, fill, one_hot_discrete, "SingleAgentEpisode.get_observations"
-        )
+        where = "SingleAgentEpisode.get_observations"
+        return self.observations.read(indices, neg_index_as_lookback, fill, one_hot_discrete, where)
 
     def get_infos(self, indices: Any = None, *, neg_index_as_lookback: bool = False, fill: Any = None) -> Any:
-        """Read infos; index 0 goes with the first observation after the lookback, there are T+1.
+        """Read infos, a list in both forms; index 0 goes with observation 0, there are T+1.
 
         Parameters
         ----------
         indices, neg_index_as_lookback, fill
-            As in :meth:`InfiniteLookbackBuffer.get`; a fill is taken as it is.
-
-        Returns
-        -------
-        dict, or list of dict
-            Lists in both forms.
-
-        Raises
-        ------
-        IndexError
-            If an index is out of range, and no fill is given.
+            As in :meth:`InfiniteLookbackBuffer.get`, which also says what comes back and what is raised; but a fill is
+            taken as it is.
         """
         buffer = self.infos
         where = "SingleAgentEpisode.get_infos"
@@ -500,25 +473,10 @@ class SingleAgentEpisode:
         Parameters
         ----------
         indices, neg_index_as_lookback, fill, one_hot_discrete
-            As in :meth:`InfiniteLookbackBuffer.get`.
-
-        Returns
-        -------
-        Any
-            One item for an int, else a list (list form) or a structure of arrays (array form; a view for a slice that
-            fills nothing).
-
-        Raises
-        ------
-        IndexError
-            If an index is out of range, and no fill is given.
+            As in :meth:`InfiniteLookbackBuffer.get`, which also says what comes back and what is raised.
         """
-        buffer = self.actions
-        if fill is None and not one_hot_discrete and not buffer.finalized:
-            return lookback_take(
-                buffer._store, buffer.lookback, indices, neg_index_as_lookback, "SingleAgentEpisode.get_actions"
-            )
-        return buffer.read(indices, neg_index_as_lookback, fill, one_hot_discrete, "SingleAgentEpisode.get_actions")
+        where = "SingleAgentEpisode.get_actions"
+        return self.actions.read(indices, neg_index_as_lookback, fill, one_hot_discrete, where)
 
     def get_rewards(
         self, indices: Any = None, *, neg_index_as_lookback: bool = False, fill: float | None = None
@@ -528,25 +486,9 @@ class SingleAgentEpisode:
         Parameters
         ----------
         indices, neg_index_as_lookback, fill
-            As in :meth:`InfiniteLookbackBuffer.get`.
-
-        Returns
-        -------
-        Any
-            One reward for an int, else a list (list form) or an ndarray (array form; a view for a slice that fills
-            nothing).
-
-        Raises
-        ------
-        IndexError
-            If an index is out of range, and no fill is given.
+            As in :meth:`InfiniteLookbackBuffer.get`, which also says what comes back and what is raised.
         """
-        buffer = self.rewards
-        if fill is None and not buffer.finalized:
-            return lookback_take(
-                buffer._store, buffer.lookback, indices, neg_index_as_lookback, "SingleAgentEpisode.get_rewards"
-            )
-        return buffer.read(indices, neg_index_as_lookback, fill, False, "SingleAgentEpisode.get_rewards")
+        return self.rewards.read(indices, neg_index_as_lookback, fill, False, "SingleAgentEpisode.get_rewards")
 
     def get_extra_model_outputs(
         self, key: str, indices: Any = None, *, neg_index_as_lookback: bool = False, fill: Any = None
@@ -558,37 +500,22 @@ class SingleAgentEpisode:
         key : str
             Which.
         indices, neg_index_as_lookback, fill
-            As in :meth:`InfiniteLookbackBuffer.get`.
-
-        Returns
-        -------
-        Any
-            One item for an int, else a list (list form) or a structure of arrays (array form; a view for a slice that
-            fills nothing).
+            As in :meth:`InfiniteLookbackBuffer.get`, which also says what comes back and what is raised.
 
         Raises
         ------
         KeyError
             If the episode has no such key.
-        IndexError
-            If an index is out of range, and no fill is given.
         """
-        buffer = self.extra_model_outputs.get(key)
-        if buffer is None:
-            raise self._unknown(key, "get_extra_model_outputs")
-        if fill is None and not buffer.finalized:
-            return lookback_take(
-                buffer._store,
-                buffer.lookback,
-                indices,
-                neg_index_as_lookback,
-                "SingleAgentEpisode.get_extra_model_outputs",
-            )
-        return buffer.read(indices, neg_index_as_lookback, fill, False, "SingleAgentEpisode.get_extra_model_outputs")
+        where = "SingleAgentEpisode.get_extra_model_outputs"
+        return self._extra(key, where).read(indices, neg_index_as_lookback, fill, False, where)
 
-    def _unknown(self, key: str, method: str) -> EpisodeKeyError:
-        known = sorted(self.extra_model_outputs)
-        return EpisodeKeyError(f"SingleAgentEpisode.{method}: key must be one of {known}, got {key!r}")
+    def _extra(self, key: str, where: str) -> InfiniteLookbackBuffer:
+        track = self.extra_model_outputs.get(key)
+        if track is None:
+            known = sorted(self.extra_model_outputs)
+            raise EpisodeKeyError(f"{where}: key must be one of {known}, got {key!r}")
+        return track
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -598,14 +525,7 @@ class SingleAgentEpisode:
         Parameters
         ----------
         new_data, at_indices, neg_index_as_lookback
-            As in :meth:`InfiniteLookbackBuffer.set`.
-
-        Raises
-        ------
-        IndexError
-            If an index is out of range, or there are not as many items as indices. Nothing is changed then.
-        EpisodeError
-            If, in array form, the data does not fit. Nothing is changed then.
+            As in :meth:`InfiniteLookbackBuffer.set`, which also says what is raised.
         """
         self.observations.write(new_data, at_indices, neg_index_as_lookback, "SingleAgentEpisode.set_observations")
 
@@ -615,14 +535,7 @@ class SingleAgentEpisode:
         Parameters
         ----------
         new_data, at_indices, neg_index_as_lookback
-            As in :meth:`InfiniteLookbackBuffer.set`.
-
-        Raises
-        ------
-        IndexError
-            If an index is out of range, or there are not as many items as indices. Nothing is changed then.
-        EpisodeError
-            If, in array form, the data does not fit. Nothing is changed then.
+            As in :meth:`InfiniteLookbackBuffer.set`, which also says what is raised.
         """
         self.actions.write(new_data, at_indices, neg_index_as_lookback, "SingleAgentEpisode.set_actions")
 
@@ -632,12 +545,7 @@ class SingleAgentEpisode:
         Parameters
         ----------
         new_data, at_indices, neg_index_as_lookback
-            As in :meth:`InfiniteLookbackBuffer.set`.
-
-        Raises
-        ------
-        IndexError
-            If an index is out of range, or there are not as many items as indices. Nothing is changed then.
+            As in :meth:`InfiniteLookbackBuffer.set`, which also says what is raised.
         """
         self.rewards.write(new_data, at_indices, neg_index_as_lookback, "SingleAgentEpisode.set_rewards")
 
@@ -651,20 +559,15 @@ class SingleAgentEpisode:
         key : str
             Which.
         new_data, at_indices, neg_index_as_lookback
-            As in :meth:`InfiniteLookbackBuffer.set`.
+            As in :meth:`InfiniteLookbackBuffer.set`, which also says what is raised.
 
         Raises
         ------
-        EpisodeError
-            If the episode has no such key, or, in array form, the data does not fit. Nothing is changed then.
-        IndexError
-            If an index is out of range, or there are not as many items as indices. Nothing is changed then.
+        EpisodeKeyError
+            If the episode has no such key.
         """
-        if key not in self.extra_model_outputs:
-            raise self._unknown(key, "set_extra_model_outputs")
-        self.extra_model_outputs[key].write(
-            new_data, at_indices, neg_index_as_lookback, "SingleAgentEpisode.set_extra_model_outputs"
-        )
+        where = "SingleAgentEpisode.set_extra_model_outputs"
+        self._extra(key, where).write(new_data, at_indices, neg_index_as_lookback, where)
 
     def to_numpy(self) -> SingleAgentEpisode:
         """Turn all data but the infos into arrays, in place; nothing happens if it is in array form already.
@@ -834,9 +737,14 @@ class SingleAgentEpisode:
             ready = []
             for ours, more in tracks:
                 skip = 1 if ours is self.observations else 0
-                ready.append(pad_rows(ours, count) if more is None else ours.rows_of(more, skip, where))
-            for (ours, _), rows in zip(tracks, ready, strict=True):
-                ours.add_rows(rows, where)
+                rows = (
+                    ours.prepared(pad_rows(ours, count), where)
+                    if more is None
+                    else ours.prepared_from(more, skip, where)
+                )
+                ready.append((ours, *rows))
+            for ours, store, added_rows in ready:
+                ours.take_over(store, added_rows)
         else:
             for ours, more in tracks:
                 skip = 1 if ours is self.observations else 0

@@ -232,10 +232,10 @@ class SpaceRules:
     def fill(self, value: Any, count: int, coded: bool) -> Any:
         """Make a structure of fill rows; the value may be one for all leaves, or a structure of values."""
         struct = self.struct
-        if isinstance(struct, LeafRules) and not isinstance(value, (dict, tuple)):
+        if isinstance(struct, LeafRules):
             return struct.fill(value, count, coded)
         if isinstance(value, (dict, tuple)):
-            return map_pair(lambda rule, v, _: rule.fill(v, count, coded), self.struct, value, "fill")
+            return map_pair(lambda rule, v, _: rule.fill(v, count, coded), struct, value, "fill")
         return map_structure(lambda rule: rule.fill(value, count, coded), struct)
 
 

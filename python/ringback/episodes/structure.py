@@ -151,6 +151,8 @@ def leaf_equal(a: Any, b: Any) -> bool:
     """Tell whether two leaves are the same: shape and values, NaN being equal to NaN."""
     if a is b or rows_same(a, b):
         return True
+    if type(a) is type(b) and isinstance(a, np.number):
+        return bool(a == b or (a != a and b != b))
     if isinstance(a, (np.ndarray, np.generic)) or isinstance(b, (np.ndarray, np.generic)):
         try:
             x, y = np.asarray(a), np.asarray(b)
