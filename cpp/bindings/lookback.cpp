@@ -23,10 +23,12 @@ struct Ref {  // an owned reference
     explicit operator bool() const noexcept { return p != nullptr; }
 };
 
-// What all functions share: the extent, the meaning of negative indices, and the name for messages.
+// What all functions share: the extent, the meaning of negative indices, what becomes of items outside, and the name
+// for messages.
 struct Request {
     Extent extent;
     Negative negative;
+    Outside outside;
     PyObject* where;  // borrowed
 };
 
@@ -50,7 +52,7 @@ void raise_outside(const Request& r, PyObject* index) {
 // NumPy's own bool is no index, but older releases take it for one with no more than a warning.
 bool is_numpy_bool(PyObject* index) noexcept { return PyArray_IsScalar(index, Bool); }
 
-// The position in the data (time + lookback) that one index means, -1 if it is outside, -2 with an error set.
+// The position in the data (time + lookback) that one index means, -1 for a fill, -2 with an error set.
 std::int64_t position_of(const Request& r, PyObject* index) {
     if (is_numpy_bool(index)) {
         raise_bad_type(r, index);
@@ -64,7 +66,10 @@ std::int64_t position_of(const Request& r, PyObject* index) {
         return -2;
     }
     const std::int64_t time = ringback::resolve_index(r.extent, i, r.negative);
-    return r.extent.holds(time) ? time - r.extent.begin : -1;
+    if (r.extent.holds(time)) return time - r.extent.begin;
+    if (r.outside == Outside::kFill) return -1;
+    raise_outside(r, index);
+    return -2;
 }
 
 bool bound_of(const Request& r, PyObject* given, std::optional<std::int64_t>& out) {
@@ -81,7 +86,7 @@ bool bound_of(const Request& r, PyObject* given, std::optional<std::int64_t>& ou
 }
 
 // indices is None or a slice.
-bool window_of(const Request& r, PyObject* indices, Outside outside, ringback::StridedWindow& out) {
+bool window_of(const Request& r, PyObject* indices, ringback::StridedWindow& out) {
     ringback::SliceBounds bounds;
     if (indices != Py_None) {
         auto* slice = reinterpret_cast<PySliceObject*>(indices);
@@ -95,7 +100,7 @@ bool window_of(const Request& r, PyObject* indices, Outside outside, ringback::S
             return false;
         }
     }
-    out = ringback::resolve_slice(r.extent, bounds, r.negative, outside);
+    out = ringback::resolve_slice(r.extent, bounds, r.negative, r.outside);
     return true;
 }
 
@@ -121,15 +126,34 @@ PyObject* sequence_of(const Request& r, PyObject* indices) {
     return nullptr;
 }
 
+// What `made_of` makes of the position of one index, or the list of what it makes of those of several.
+template <class MadeOf>
+PyObject* for_indices(const Request& r, PyObject* indices, MadeOf made_of) {
+    const auto one = [&](PyObject* index) -> PyObject* {
+        const std::int64_t position = position_of(r, index);
+        return position == -2 ? nullptr : made_of(position, index);
+    };
+    if (is_single(indices)) return one(indices);
+    const Ref items(sequence_of(r, indices));
+    if (!items) return nullptr;
+    Ref out(PyList_New(0));
+    if (!out) return nullptr;
+    // The length is asked for again each time: an item's __index__ is any code, and could change the list.
+    for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(items.p); ++k) {
+        const Ref index(Py_NewRef(PySequence_Fast_GET_ITEM(items.p, k)));
+        const Ref made(one(index.p));
+        if (!made || PyList_Append(out.p, made.p) < 0) return nullptr;
+    }
+    return out.release();
+}
+
 PyObject* taken(PyObject* data, std::int64_t position, PyObject* fill) {
-    PyObject* item = position < 0 ? fill : PyList_GET_ITEM(data, static_cast<Py_ssize_t>(position));
-    Py_INCREF(item);
-    return item;
+    return Py_NewRef(position < 0 ? fill : PyList_GET_ITEM(data, static_cast<Py_ssize_t>(position)));
 }
 
 PyObject* take_window(const Request& r, PyObject* data, PyObject* indices, PyObject* fill) {
     ringback::StridedWindow w{};
-    if (!window_of(r, indices, fill ? Outside::kFill : Outside::kClip, w)) return nullptr;
+    if (!window_of(r, indices, w)) return nullptr;
     const std::int64_t total = w.fill_left + w.count + w.fill_right;
     PyObject* out = PyList_New(static_cast<Py_ssize_t>(total));
     if (out == nullptr) return nullptr;
@@ -149,27 +173,7 @@ PyObject* take_window(const Request& r, PyObject* data, PyObject* indices, PyObj
     return out;
 }
 
-PyObject* take_sequence(const Request& r, PyObject* data, PyObject* indices, PyObject* fill) {
-    const Ref items(sequence_of(r, indices));
-    if (!items) return nullptr;
-    Ref out(PyList_New(0));
-    if (!out) return nullptr;
-    // The length is asked for again each time: an item's __index__ is any code, and could change the list.
-    for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(items.p); ++k) {
-        const Ref item(Py_NewRef(PySequence_Fast_GET_ITEM(items.p, k)));
-        const std::int64_t position = position_of(r, item.p);
-        if (position == -2) return nullptr;
-        if (position >= PyList_GET_SIZE(data) || (position == -1 && fill == nullptr)) {
-            raise_outside(r, item.p);
-            return nullptr;
-        }
-        const Ref value(taken(data, position, fill));
-        if (PyList_Append(out.p, value.p) < 0) return nullptr;
-    }
-    return out.release();
-}
-
-bool read_request(PyObject* size_from, PyObject* lookback, PyObject* neg, PyObject* where, Request& out) {
+bool read_request(PyObject* size_from, PyObject* lookback, PyObject* neg, bool filled, PyObject* where, Request& out) {
     const std::int64_t size = PyList_Check(size_from) ? PyList_GET_SIZE(size_from) : PyLong_AsLongLong(size_from);
     const std::int64_t rows_before = PyLong_AsLongLong(lookback);
     if ((size == -1 || rows_before == -1) && PyErr_Occurred()) return false;
@@ -178,7 +182,7 @@ bool read_request(PyObject* size_from, PyObject* lookback, PyObject* neg, PyObje
                      static_cast<long long>(size), static_cast<long long>(rows_before));
         return false;
     }
-    out = {{-rows_before, size - rows_before}, negative_of(neg), where};
+    out = {{-rows_before, size - rows_before}, negative_of(neg), filled ? Outside::kFill : Outside::kClip, where};
     return true;
 }
 
@@ -201,16 +205,13 @@ PyObject* lookback_take(PyObject*, PyObject* const* args, Py_ssize_t n) {
         return nullptr;
     }
     Request r{};
-    if (!read_request(data, args[1], args[3], args[4], r)) return nullptr;
+    if (!read_request(data, args[1], args[3], fill != nullptr, args[4], r)) return nullptr;
     if (is_window(indices)) return take_window(r, data, indices, fill);
-    if (!is_single(indices)) return take_sequence(r, data, indices, fill);
-    const std::int64_t position = position_of(r, indices);
-    if (position == -2) return nullptr;
-    if (position >= PyList_GET_SIZE(data) || (position == -1 && fill == nullptr)) {
-        raise_outside(r, indices);
+    return for_indices(r, indices, [&](std::int64_t position, PyObject* index) -> PyObject* {
+        if (position < PyList_GET_SIZE(data)) return taken(data, position, fill);
+        raise_outside(r, index);  // its __index__ has shortened the list
         return nullptr;
-    }
-    return taken(data, position, fill);
+    });
 }
 
 // The present rows of a window as a slice of the data.
@@ -224,49 +225,22 @@ PyObject* slice_of(const Request& r, const ringback::StridedWindow& w) {
     return PySlice_New(start_obj.p, stop_obj.p, step_obj.p);
 }
 
-PyObject* positions_of_window(const Request& r, PyObject* indices, Outside outside) {
+PyObject* positions_of_window(const Request& r, PyObject* indices) {
     ringback::StridedWindow w{};
-    if (!window_of(r, indices, outside, w)) return nullptr;
+    if (!window_of(r, indices, w)) return nullptr;
     Ref slice(slice_of(r, w));
     if (!slice) return nullptr;
     return Py_BuildValue("LNLL", static_cast<long long>(w.fill_left), slice.release(), static_cast<long long>(w.count),
                          static_cast<long long>(w.fill_right));
 }
 
-PyObject* positions_of_sequence(const Request& r, PyObject* indices, Outside outside) {
-    const Ref items(sequence_of(r, indices));
-    if (!items) return nullptr;
-    Ref out(PyList_New(0));
-    if (!out) return nullptr;
-    for (Py_ssize_t k = 0; k < PySequence_Fast_GET_SIZE(items.p); ++k) {
-        const Ref item(Py_NewRef(PySequence_Fast_GET_ITEM(items.p, k)));
-        const std::int64_t position = position_of(r, item.p);
-        if (position == -2) return nullptr;
-        if (position == -1 && outside == Outside::kClip) {
-            raise_outside(r, item.p);
-            return nullptr;
-        }
-        const Ref value(PyLong_FromLongLong(position));
-        if (!value || PyList_Append(out.p, value.p) < 0) return nullptr;
-    }
-    return out.release();
-}
-
 PyObject* lookback_positions(PyObject*, PyObject* const* args, Py_ssize_t n) {
     if (!check_call("lookback_positions", args, n, 6, 6, 5)) return nullptr;
     PyObject* indices = args[2];
-    const Outside outside = PyObject_IsTrue(args[4]) == 1 ? Outside::kFill : Outside::kClip;
     Request r{};
-    if (!read_request(args[0], args[1], args[3], args[5], r)) return nullptr;
-    if (is_window(indices)) return positions_of_window(r, indices, outside);
-    if (!is_single(indices)) return positions_of_sequence(r, indices, outside);
-    const std::int64_t position = position_of(r, indices);
-    if (position == -2) return nullptr;
-    if (position == -1 && outside == Outside::kClip) {
-        raise_outside(r, indices);
-        return nullptr;
-    }
-    return PyLong_FromLongLong(position);
+    if (!read_request(args[0], args[1], args[3], PyObject_IsTrue(args[4]) == 1, args[5], r)) return nullptr;
+    if (is_window(indices)) return positions_of_window(r, indices);
+    return for_indices(r, indices, [](std::int64_t position, PyObject*) { return PyLong_FromLongLong(position); });
 }
 
 PyObject* lookback_window(PyObject*, PyObject* const* args, Py_ssize_t n) {
