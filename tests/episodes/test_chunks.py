@@ -192,6 +192,7 @@ def test_cutting_again_and_again_and_joining_gives_one_episode(numpy: bool, size
     if numpy:
         for c in chunks:
             c.to_numpy()
+    assert sum(c.get_return() for c in chunks) == want.get_return()  # no reward twice, and none lost
     whole = chunks[0]
     for c in chunks[1:]:
         whole.concat_episode(c)

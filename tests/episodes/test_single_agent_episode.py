@@ -331,22 +331,19 @@ def test_the_representation_tells_length_end_return_and_id() -> None:
 
 _PRINT_IDS = """
 import random, numpy
-from ringback.episodes import SingleAgentEpisode
+from ringback.episodes.single_agent_episode import SingleAgentEpisode, new_id
 random.seed(1); numpy.random.seed(1)
-print(" ".join(SingleAgentEpisode().id_ for _ in range(2000)))
+ids = [SingleAgentEpisode().id_ for _ in range(1000)]
+print(*ids, *(new_id() for _ in range(249_000)))  # what the constructor calls, for speed
 """
 
 
-def test_ids_differ_between_processes_that_seed_alike() -> None:
-    ids = [
-        word
-        for _ in range(2)
-        for word in subprocess.run(
-            [sys.executable, "-c", _PRINT_IDS], capture_output=True, text=True, check=True
-        ).stdout.split()
-    ]
-    assert len(ids) == 4000
-    assert len(set(ids)) == 4000
+def test_ids_of_a_million_episodes_differ_though_the_workers_seed_alike() -> None:
+    command = [sys.executable, "-c", _PRINT_IDS]
+    workers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
+    ids = [word for worker in workers for word in worker.communicate()[0].split()]
+    assert [worker.returncode for worker in workers] == [0] * 4
+    assert len(ids) == len(set(ids)) == 1_000_000
 
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system has no fork")

@@ -69,6 +69,20 @@ def test_there_and_back_nothing_is_lost(
 
 
 @FORMS
+@pytest.mark.parametrize("reset", [False, True])
+def test_an_episode_before_its_first_step_comes_back_too(numpy: bool, reset: bool) -> None:
+    theirs()
+    e = SingleAgentEpisode(t_started=7)
+    if reset:
+        e.add_env_reset(nested(3), {"step": 3})
+    if numpy:
+        e.to_numpy()
+    back = from_rllib(to_rllib(e))
+    assert_same_episode(back, e)
+    assert (back.is_reset, back.is_numpy) == (reset, numpy)
+
+
+@FORMS
 def test_the_copies_are_independent(numpy: bool) -> None:
     theirs()
     e = episode(4, 1, numpy=numpy)

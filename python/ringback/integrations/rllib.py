@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from ringback.episodes import InfiniteLookbackBuffer, SingleAgentEpisode
@@ -52,26 +53,7 @@ def to_rllib(episode: SingleAgentEpisode) -> Any:
     """
     episode_class = _theirs("ray.rllib.env.single_agent_episode", "SingleAgentEpisode", "to_rllib")
     buffer_class = _theirs("ray.rllib.env.utils.infinite_lookback_buffer", "InfiniteLookbackBuffer", "to_rllib")
-
-    def track(ours: InfiniteLookbackBuffer) -> Any:
-        theirs = buffer_class(data=_copied(ours.data), lookback=ours.lookback, space=ours.space)
-        theirs.lookback = ours.lookback  # their constructor takes the number of keys of a dict for its length
-        return theirs
-
-    out = episode_class(
-        **{name: getattr(episode, name) for name in _SAME_NAME},
-        **{name: track(getattr(episode, name)) for name in _TRACKS},
-        extra_model_outputs={key: track(ours) for key, ours in episode.extra_model_outputs.items()},
-        observation_space=episode.observation_space,
-        action_space=episode.action_space,
-        terminated=episode.is_terminated,
-        truncated=episode.is_truncated,
-        t_started=episode.t_started,
-        len_lookback_buffer=episode.rewards.lookback,
-    )
-    out.custom_data.update(episode.custom_data)
-    out._start_time, out._last_step_time = episode._start_time, episode._last_step_time
-    return out
+    return _converted(episode, episode_class, buffer_class)
 
 
 def from_rllib(episode: Any) -> SingleAgentEpisode:
@@ -101,23 +83,31 @@ def from_rllib(episode: Any) -> SingleAgentEpisode:
     if isinstance(episode, SingleAgentEpisode) or not all(hasattr(episode, name) for name in (*_SAME_NAME, *_TRACKS)):
         raise TypeError(f"from_rllib: episode must be a SingleAgentEpisode of RLlib, got {episode!r}")
 
-    def track(theirs: Any, space: Any) -> InfiniteLookbackBuffer:
-        return InfiniteLookbackBuffer(_copied(theirs.data), theirs.lookback, space)
+    converted: SingleAgentEpisode = _converted(episode, SingleAgentEpisode, InfiniteLookbackBuffer)
+    return converted
 
-    out = SingleAgentEpisode(
-        episode.id_,
-        agent_id=episode.agent_id,
-        module_id=episode.module_id,
-        multi_agent_episode_id=episode.multi_agent_episode_id,
+
+def _converted(episode: Any, episode_class: Any, buffer_class: Any) -> Any:
+    """Make an episode of the one library of one of the other; they have the same constructors and attributes."""
+
+    def track(buffer: Any, space: gym.Space[Any] | None) -> Any:
+        out = buffer_class(_copied(buffer.data), buffer.lookback, space)
+        out.lookback = buffer.lookback  # RLlib's constructor takes the number of keys of a dict for its length
+        return out
+
+    out = episode_class(
+        **{name: getattr(episode, name) for name in _SAME_NAME},
         observations=track(episode.observations, episode.observation_space),
-        infos=track(episode.infos, None),
-        actions=track(episode.actions, episode.action_space),
-        rewards=track(episode.rewards, REWARD_SPACE),
-        extra_model_outputs={key: track(theirs, None) for key, theirs in episode.extra_model_outputs.items()},
         observation_space=episode.observation_space,
+        infos=track(episode.infos, episode.infos.space),
+        actions=track(episode.actions, episode.action_space),
         action_space=episode.action_space,
+        rewards=track(episode.rewards, REWARD_SPACE),
         terminated=episode.is_terminated,
         truncated=episode.is_truncated,
+        extra_model_outputs={
+            key: track(outputs, outputs.space) for key, outputs in episode.extra_model_outputs.items()
+        },
         t_started=episode.t_started,
         len_lookback_buffer=episode.rewards.lookback,
     )
