@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -329,20 +330,21 @@ def test_the_representation_tells_length_end_return_and_id() -> None:
     assert repr(e) == "SingleAgentEpisode(len=3 done=True R=3003.0 id_=me)"
 
 
-_PRINT_IDS = """
-import random, numpy
+_WRITE_IDS = """
+import pathlib, random, sys, numpy
 from ringback.episodes.single_agent_episode import SingleAgentEpisode, new_id
 random.seed(1); numpy.random.seed(1)
 ids = [SingleAgentEpisode().id_ for _ in range(1000)]
-print(*ids, *(new_id() for _ in range(249_000)))  # what the constructor calls, for speed
+ids += [new_id() for _ in range(249_000)]  # what the constructor calls, for speed
+pathlib.Path(sys.argv[1]).write_text(" ".join(ids))
 """
 
 
-def test_ids_of_a_million_episodes_differ_though_the_workers_seed_alike() -> None:
-    command = [sys.executable, "-c", _PRINT_IDS]
-    workers = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(4)]
-    ids = [word for worker in workers for word in worker.communicate()[0].split()]
-    assert [worker.returncode for worker in workers] == [0] * 4
+def test_ids_of_a_million_episodes_differ_though_the_workers_seed_alike(tmp_path: Path) -> None:
+    files = [tmp_path / str(k) for k in range(4)]
+    workers = [subprocess.Popen([sys.executable, "-c", _WRITE_IDS, file]) for file in files]
+    assert [worker.wait() for worker in workers] == [0] * 4
+    ids = [word for file in files for word in file.read_bytes().split()]
     assert len(ids) == len(set(ids)) == 1_000_000
 
 
