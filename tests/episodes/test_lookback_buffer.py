@@ -152,6 +152,17 @@ def test_arrays_given_are_never_written_to() -> None:
     assert everything(b) == [99, 6, 7, 8]
 
 
+def test_a_leaf_that_stays_shared_while_another_widens_is_not_written_to() -> None:
+    b = InfiniteLookbackBuffer([{"n": 1, "x": 0.5}])
+    b.finalize()
+    b.append({"n": 2, "x": 1.5})  # with room for more
+    twin = copy.copy(b)
+    b.append({"n": 2.5, "x": 2.5})
+    b[0] = {"n": 9, "x": 9.5}
+    assert list(twin) == [{"n": 1, "x": 0.5}, {"n": 2, "x": 1.5}]
+    assert list(b) == [{"n": 9, "x": 9.5}, {"n": 2, "x": 1.5}, {"n": 2.5, "x": 2.5}]
+
+
 def test_lists_given_are_never_written_to() -> None:
     mine = [5, 6, 7]
     b = InfiniteLookbackBuffer(mine)

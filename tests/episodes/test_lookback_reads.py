@@ -209,6 +209,11 @@ def test_one_fill_after_another_is_itself(numpy: bool) -> None:
     answers = [b.get(9, fill=value) for value in (0, 0.5, 0, -1, 0.0, 2.5, True)]
     assert [got(answer) for answer in answers] == [0, 0.5, 0, -1, 0, 2.5, 1]
     assert [got(b.get(9, fill=1, one_hot_discrete=coded)) for coded in (True, False, True)] == [[1] * 4, 1, [1] * 4]
+    pair = np.array([1.0, 2.0], np.float32)
+    pairs = buffer([vector(1)], 0, numpy, VECTOR)
+    assert got(pairs.get(9, fill=pair)) == [1, 2]
+    pair[0] = 7
+    assert got(pairs.get(9, fill=pair)) == [7, 2]
     floats = buffer([1.0], 0, numpy, gym.spaces.Box(-9, 9, (), np.float64))
     assert [str(got(floats.get(9, fill=value))) for value in (0.0, -0.0)] == ["0.0", "-0.0"]
 
@@ -217,6 +222,7 @@ def test_one_fill_after_another_is_itself(numpy: bool) -> None:
 def test_a_list_of_indices_takes_any_fill(numpy: bool) -> None:
     things = buffer([{1}, "b"], 0, numpy)  # no numbers
     assert list(things.get([5, 1, -3], fill="none")) == ["none", "b", "none"]
+    assert list(things.get(slice(-3, 4), fill="none")) == ["none", {1}, "b", "none", "none"]
     numbers = buffer([3, 4], 0, numpy, gym.spaces.Discrete(9))
     assert got(numbers.get([7, 1, -9, 0], fill=-1.5)) == [-1.5, 4, -1.5, 3]
     assert got(numbers.get([7, 8], fill=-1.5)) == [-1.5, -1.5]
