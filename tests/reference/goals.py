@@ -34,7 +34,7 @@ def shares(batch_size: int, parts: Sequence[float]) -> list[int]:
     """Return how many rows each source gives: the whole part of its share, then one each by the largest remainder."""
     exact = [batch_size * part / sum(parts) for part in parts]
     counts = [int(np.floor(count + 1e-9)) for count in exact]
-    order = sorted(range(len(parts)), key=lambda source: (counts[source] - exact[source], source))
+    order = sorted(range(len(parts)), key=lambda source: (round(counts[source] - exact[source], 9), source))
     for source in order[: batch_size - sum(counts)]:
         counts[source] += 1
     return counts
