@@ -230,18 +230,19 @@ class InfiniteLookbackBuffer:
         found = lookback_positions(self._size, self.lookback, indices, neg, fill is not None, where)
         if isinstance(found, tuple):
             left, rows, count, right = found
-            return self._window(rows, count, left, right, fill, coded, where)
+            if not count and (left or right):
+                return self._fill_rows(left + right, fill, coded)
+            return self._window(rows, left, right, fill, coded, where)
         if not isinstance(found, int):
             return self._picked(found, fill, coded, where)
-        if found >= 0 and not coded:
+        if found < 0:
+            return rows_at(self._fill_rows(1, fill, coded), 0)
+        if not coded:
             return rows_at(self._store, found)
-        missing = int(found < 0)
-        return rows_at(self._window(slice(found, found + 1), 1 - missing, missing, 0, fill, coded, where), 0)
+        return rows_at(self._window(slice(found, found + 1), 0, 0, fill, coded, where), 0)
 
-    def _window(self, rows: slice, count: int, left: int, right: int, fill: Any, coded: bool, where: str) -> Any:
-        """Read so many rows, with fills on both sides; a view if there are none, and no codes."""
-        if not count and (left or right):
-            return self._fill_rows(left + right, fill, coded)
+    def _window(self, rows: slice, left: int, right: int, fill: Any, coded: bool, where: str) -> Any:
+        """Read a slice of the rows, with fills on both sides; a view if there are none, and no codes."""
         data = rows_at(self._store, rows)
         if coded:
             data = self._coded(data, where)
