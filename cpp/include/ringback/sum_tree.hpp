@@ -12,7 +12,7 @@ namespace ringback {
 
 // Sums and extremes of non-negative float64 leaves, eight children a node (one cache line).
 //
-//   level 0   the leaves, padded with zeros to whole nodes
+//   level 0   the leaves, padded with zeros to whole nodes; -0 is as good a zero as +0
 //   level k   entry i is the sum of entries 8i .. 8i+7 of level k-1; beside it stand their extremes, the smallest that
 //             is not zero and the largest;  the top level is one node
 //
@@ -49,6 +49,11 @@ class SumTree {
     // processor takes subnormal numbers for zero, none is subnormal.
     void set(std::span<const std::uint32_t> leaves, std::span<const double> values);
 
+    // The same by parts, for who reads leaves in between: put writes a leaf, update then brings up to date what all
+    // leaves put since were summed up in. Until then nothing but get is right.
+    void put(std::uint32_t leaf, double value) noexcept { sums_[0][leaf] = value; }
+    void update(std::span<const std::uint32_t> leaves);
+
     // leaves[i] is the one in which masses[i] lies when the leaves are laid side by side, up to rounding; a mass of
     // total() or more lies in the last that is not zero. Masses are >= 0, and total() > 0.
     void find(std::span<const double> masses, std::span<std::uint32_t> leaves) const;
@@ -62,7 +67,7 @@ class SumTree {
 
         // Calls change(entry) for each, which says whether the parent is to know; the parents take their place.
         template <class Change>
-        void update(std::size_t all, Change change) noexcept {
+        void climb(std::size_t all, Change change) noexcept {
             if (count > all) {  // then all of them once
                 count = all;
                 for (std::size_t i = 0; i < count; ++i) index[i] = static_cast<std::uint32_t>(i);
@@ -82,7 +87,7 @@ class SumTree {
     static constexpr std::size_t kLevels = 11;  // of 2^31 leaves
     static constexpr std::size_t kLine = 64;
 
-    void set_block(std::span<const std::uint32_t> leaves, std::span<const double> values) noexcept;
+    void update_block(std::span<const std::uint32_t> leaves) noexcept;
     void find_block(std::span<const double> masses, std::span<std::uint32_t> leaves) const noexcept;
 
     std::int64_t capacity_;
