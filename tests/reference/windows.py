@@ -14,6 +14,7 @@ import numpy as np
 
 from tests.reference.replay import Array, Episode, ReplayOracle, Row, discounted, join, power
 
+OPTIONAL = ("next_observations", "discounts", "n_steps", "is_terminal", "start_state", "weights", "sources")  # or None
 Cell = dict[str, Any]  # one row of a batch: arrays without batch and time, structured fields still as leaves
 SideOf = Callable[[Episode, int], Any]  # which side of a split a step is on; None: on neither
 Stack = int | Mapping[str, int] | None
@@ -172,19 +173,19 @@ class WindowOracle:
             answer[path] = np.stack([*frames, value])
         return answer
 
-    def summed(self, episode: Episode, t: int) -> list[int]:
+    def summed(self, episode: Episode, t: int, n: int | None = None) -> list[int]:
         """Return the times of the steps whose rewards a row sums: of one episode, of one side, all live."""
         side, times = self.side_at(episode, t), []
-        for u in range(t, min(t + self.request.n_step, episode.next_t)):
+        for u in range(t, min(t + (self.request.n_step if n is None else n), episode.next_t)):
             if self.side_at(episode, u) != side:
                 break
             times.append(u)
         return times
 
-    def step_cell(self, episode: Episode, t: int) -> Cell:
-        """Return a row of steps: what was seen, what was done, what came of it."""
+    def step_cell(self, episode: Episode, t: int, n: int | None = None) -> Cell:
+        """Return a row of steps: what was seen, what was done, what came of it; n may be the row's own."""
         request, step = self.request, episode.steps[t]
-        steps = [episode.steps[u] for u in self.summed(episode, t)]
+        steps = [episode.steps[u] for u in self.summed(episode, t, n)]
         m, last = len(steps), steps[-1]
         cell: Cell = {
             "observations": self.stacked(episode, t, step.observation),
@@ -224,60 +225,60 @@ class WindowOracle:
             "extras": step.extras if step else blank(some.extras),
         }
 
-    def cell(self, episode: Episode, t: int) -> Cell:
+    def cell(self, episode: Episode, t: int, n: int | None = None) -> Cell:
         """Return a row in the layout that is asked for."""
-        return self.arrival_cell(episode, t) if self.request.arrival else self.step_cell(episode, t)
+        return self.arrival_cell(episode, t) if self.request.arrival else self.step_cell(episode, t, n)
 
     # ------------------------------------------------------------------ what a batch holds
 
-    def window(self, place: Place) -> tuple[list[Cell], list[bool], list[bool]]:
+    def window(self, place: Place, n_steps: Sequence[int] | None) -> tuple[list[Cell], list[bool], list[bool]]:
         """Return the window's rows, which of them are real, and which are to be trained on."""
         request = self.request
         burn = min(request.burn_in, place.index)
         trained = min(request.length, len(place.line) - place.index)
-        cells = [self.cell(*row) for row in place.line[place.index - burn : place.index + trained]]
+        rows = place.line[place.index - burn : place.index + trained]
+        cells = [self.cell(*row, None if n_steps is None else n_steps[k]) for k, row in enumerate(rows)]
         padding = request.burn_in + request.length - len(cells)
         valid = [True] * len(cells) + [False] * padding
         mask = [False] * burn + [True] * trained + [False] * padding
         empty = blank(cells[0]) | {"ids": np.int64(-1)}
         return cells + [empty] * padding, valid, mask
 
-    def sequences(self, places: Sequence[Place]) -> dict[str, Any]:
-        """Return the batch that holds exactly these windows."""
+    def sequences(self, places: Sequence[Place], n_steps: Any = None) -> dict[str, Any]:
+        """Return the batch that holds exactly these windows; the n of each row, [B][W], may be its own."""
         request = self.request
-        windows = [self.window(place) for place in places]
+        windows = [self.window(place, None if n_steps is None else n_steps[k]) for k, place in enumerate(places)]
         names = list(windows[0][0][0])
-        if not request.next_observations and request.n_step == 1 and "next_observations" in names:
+        summing = request.n_step > 1 or n_steps is not None
+        if not request.next_observations and not summing and "next_observations" in names:
             names.remove("next_observations")
         batch = {name: self._fold(name, [[cell[name] for cell in cells] for cells, _, _ in windows]) for name in names}
-        batch["valid"] = column([valid for _, valid, _ in windows], np.bool_)
-        batch["mask"] = column([mask for _, _, mask in windows], np.bool_)
+        ragged = request.pad or request.whole or request.burn_in > 0
+        batch["valid"] = column([valid for _, valid, _ in windows], np.bool_) if ragged else None
+        batch["mask"] = column([mask for _, _, mask in windows], np.bool_) if ragged else None
         if request.start_state is not None:
             batch["start_state"] = _from_start(batch["extras"].pop(request.start_state))
         if request.time_major:
             batch = {name: part if name == "start_state" else _swapped(part) for name, part in batch.items()}
         batch["start_ids"] = np.array([self.id_at(*place.here) for place in places], np.int64)
-        batch["lengths"] = column([sum(mask) for _, _, mask in windows], np.int64)
-        batch["burn_in_lengths"] = column([sum(valid) - sum(mask) for _, valid, mask in windows], np.int64)
-        return batch
+        burnt = column([sum(valid) - sum(mask) for _, valid, mask in windows], np.int64)
+        batch["lengths"] = column([sum(mask) for _, _, mask in windows], np.int64) if ragged else None
+        batch["burn_in_lengths"] = burnt if request.burn_in > 0 else None
+        return {name: None for name in OPTIONAL} | batch
 
     def transitions(self, numbers: Iterable[int], n_steps: Sequence[int] | None = None) -> dict[str, Any]:
         """Return the batch that holds exactly these steps; row i sums at most `n_steps[i]` rewards if that is given."""
         numbers = list(numbers)
-        cells = []
-        for row, number in enumerate(numbers):
-            reader = self if n_steps is None else self._with(n_steps[row])
-            cells.append(reader.step_cell(*self.oracle.home[number]))
+        cells = [
+            self.step_cell(*self.oracle.home[number], None if n_steps is None else n_steps[row])
+            for row, number in enumerate(numbers)
+        ]
         names = [name for name in cells[0] if name not in ("is_first", "is_last")]
         return {name: self._fold(name, [[cell[name]] for cell in cells], squeeze=True) for name in names}
 
     def reach(self, number: int) -> int:
         """Return how many rewards can be summed from a step on, however many are asked for."""
-        return len(self._with(self.oracle.written + 1).summed(*self.oracle.home[number]))
-
-    def _with(self, n_step: int) -> WindowOracle:
-        request = Request(**{**self.request.__dict__, "n_step": n_step})
-        return WindowOracle(self.oracle, request, self.side_of, self.side)
+        return len(self.summed(*self.oracle.home[number], self.oracle.written))
 
     def _fold(self, name: str, table: Sequence[Sequence[Any]], squeeze: bool = False) -> Any:
         """Turn cells [B][W] into arrays (B, W, ...), or (B, ...) for transitions."""
@@ -315,7 +316,7 @@ def _each(change: Callable[[Array], Array], value: Any) -> Any:
         return {name: _each(change, part) for name, part in value.items()}
     if isinstance(value, tuple):
         return tuple(_each(change, part) for part in value)
-    return change(value)
+    return None if value is None else change(value)
 
 
 def _from_start(value: Any) -> Any:
