@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from ringback._core import BATCH_FIELDS, Sequences, Transitions
 from ringback.episodes.structure import map_structure
 from ringback.errors import MissingExtraError
+from ringback.replay.batch_fields import batch_of, fields_of
 
 __all__ = ["to_jax"]
 
@@ -64,9 +65,9 @@ def to_jax(batch: _Batch) -> _Batch:
     _register(kind)
     values = {
         name: value if value is None or name in _HANDLES else map_structure(from_dlpack, value)
-        for name, value in ((name, getattr(batch, name)) for name in BATCH_FIELDS[kind.__name__])
+        for name, value in fields_of(batch).items()
     }
-    return kind(tuple(values.values())[: kind.n_sequence_fields], values)
+    return batch_of(kind, values)
 
 
 def _register(kind: type[Any]) -> None:
@@ -76,11 +77,10 @@ def _register(kind: type[Any]) -> None:
     names = BATCH_FIELDS[kind.__name__]
 
     def flatten(batch: Any) -> tuple[tuple[Any, ...], None]:
-        return tuple(getattr(batch, name) for name in names), None
+        return tuple(fields_of(batch).values()), None
 
     def unflatten(_: None, children: Any) -> Any:
-        values = dict(zip(names, children, strict=True))
-        return kind(tuple(children)[: kind.n_sequence_fields], values)
+        return batch_of(kind, dict(zip(names, children, strict=True)))
 
     import_module("jax.tree_util").register_pytree_node(kind, flatten, unflatten)
     _registered.add(kind)

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ringback._core import BATCH_FIELDS, Sequences, Transitions
+from ringback._core import Sequences, Transitions
 from ringback.errors import MissingExtraError
+from ringback.replay.batch_fields import fields_of
 
 __all__ = ["to_tensordict"]
 
@@ -89,7 +90,7 @@ def to_tensordict(batch: Transitions | Sequences, *, time_major: bool = False) -
     windows = isinstance(batch, Sequences)
     size = tuple(batch.ids.shape)
     entries: dict[Any, Any] = {}
-    fields = {name: getattr(batch, name) for name in BATCH_FIELDS[type(batch).__name__] if name not in _LEFT_OUT}
+    fields = {name: value for name, value in fields_of(batch).items() if name not in _LEFT_OUT}
     for name, value in (*fields.items(), *batch.extras.items()):
         if value is None:
             continue

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ringback._core import BATCH_FIELDS, Sequences, Transitions
+from ringback._core import Sequences, Transitions
 from ringback.errors import MissingExtraError
+from ringback.replay.batch_fields import batch_of, fields_of
 
 if TYPE_CHECKING:
     import torch
@@ -45,9 +46,7 @@ class ToTensors:
 
     def __call__(self, batch: Transitions | Sequences) -> Transitions | Sequences:
         """Return the same kind of batch with tensors for arrays, nested ones included. O(number of arrays)."""
-        kind = type(batch)
-        values = {name: self._convert(getattr(batch, name)) for name in BATCH_FIELDS[kind.__name__]}
-        return kind(tuple(values.values())[: kind.n_sequence_fields], values)
+        return batch_of(type(batch), {name: self._convert(value) for name, value in fields_of(batch).items()})
 
     def _convert(self, value: Any) -> Any:
         if value is None:
