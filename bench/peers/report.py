@@ -8,12 +8,12 @@ import re
 import statistics
 import subprocess
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from results import Result, Verdict, large
+from results import Result, Verdict, large, short
 from workloads import WORKLOADS, Workload
 
 
@@ -28,7 +28,6 @@ class Table:
     versions: dict[str, dict[str, str]]
     machine: str
     quick: bool = False
-    verdicts: list[Verdict] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""
@@ -37,9 +36,12 @@ class Table:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Table:
         """Take plain data back."""
-        results = [Result(**result) for result in data.pop("results")]
-        verdicts = [Verdict(**verdict) for verdict in data.pop("verdicts")]
-        return cls(results=results, verdicts=verdicts, **data)
+        data = dict(data)
+        return cls(results=[Result(**result) for result in data.pop("results")], **data)
+
+    def verdicts(self, workload: Workload) -> list[Verdict]:
+        """Hold the bars against the results."""
+        return [verdict for bar in workload.bars for verdict in bar(self.results)] if self.results else []
 
 
 def machine() -> str:
@@ -59,15 +61,15 @@ def machine() -> str:
 
 
 def moment() -> str:
-    """Return the date and the commit."""
-    root = Path(__file__).parent
-    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=root, capture_output=True, text=True)
-    return f"{date.today()}, commit {asked.stdout.strip() or 'unknown'}"
+    """Return the date and the commit, and whether the sources differ from it."""
+    root = Path(__file__).parents[2]
 
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True).stdout.strip()
 
-def short(value: float) -> str:
-    """Return three significant digits."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    changed = git("status", "--porcelain", "--untracked-files=no", "cpp", "python")
+    commit = git("rev-parse", "--short", "HEAD") or "unknown"
+    return f"{date.today()}, commit {commit}{' with changes' if changed else ''}"
 
 
 def spread(values: Sequence[float]) -> str:
@@ -106,7 +108,8 @@ def _rows(workload: Workload, table: Table) -> list[str]:
     for (peer, name, gives), found in ordered:
         first = found.get(size) or next(iter(found.values()))
         if not first.cpu:
-            lines.append(_line(peer, name, gives, first.error, *[""] * (len(heading) - 4)))
+            reason = f"not yet: {first.error}" if peer == "ringback" else first.error
+            lines.append(_line(peer, name, gives, reason, *[""] * (len(heading) - 4)))
             continue
         cells = [peer, name, gives, spread(first.cpu)]
         cells += [f"{first.median / base.median:.2f}" if base else ""] if workload.base else []
@@ -115,7 +118,8 @@ def _rows(workload: Workload, table: Table) -> list[str]:
             told = small is not None and bool(small.cpu)
             cells += [spread(small.cpu) if small and told else small.error if small else ""]
             cells += [f"{first.median / small.median:.2f}" if small and told else ""]
-        cells += [f"{first.bytes_a_step:,.0f}"] if workload.shows_bytes else []
+        # a way that reads another's buffer takes none of its own
+        cells += [f"{first.bytes_a_step:,.0f}" if first.bytes_a_step >= 1 else ""] if workload.shows_bytes else []
         lines.append(_line(*cells, faults(found.values())))
     for peer, reason in table.unsupported.items():
         lines.append(_line(peer, "", "", reason, *[""] * (len(heading) - 4)))
@@ -126,9 +130,16 @@ def _median(result: Result | None) -> float:
     return result.median if result is not None and result.cpu else float("inf")
 
 
+def _workload(table: Table) -> Workload:
+    return next(workload for workload in WORKLOADS if workload.key == table.workload)
+
+
+MET = {None: "not yet", True: "met", False: "**missed**"}
+
+
 def section(table: Table) -> str:
     """Return one workload's tables."""
-    workload = next(workload for workload in WORKLOADS if workload.key == table.workload)
+    workload = _workload(table)
     timed = [result for result in table.results if result.cpu]
     waited = sum(sum(r.wall) for r in timed) / max(sum(sum(r.cpu) for r in timed), 1e-9)
     noise = [value for result in timed for value in result.noise]
@@ -143,7 +154,7 @@ def section(table: Table) -> str:
         "",
         "| bar | measured | |",
         "|---|---|---|",
-        *(_line(v.bar, v.measured, {None: "not yet", True: "met", False: "**missed**"}[v.met]) for v in table.verdicts),
+        *(_line(verdict.bar, verdict.measured, MET[verdict.met]) for verdict in table.verdicts(workload)),
         "",
     ]
     if table.quick:
@@ -158,11 +169,29 @@ one thread each, taking turns. The machine is shared. So a turn's figure is the 
 one's turns only that half counts around which a fixed piece of work took least. Times are processor time. The ratios of
 medians count, not the times.
 
-What a library gives as numpy, torch or jax is what its call hands out; nothing is converted. ringback draws without
-replacement, the others with it. "fresh" makes new arrays in every call, "out=" writes into the same ones again. Wrong
-rows were counted in answers drawn before and after the timing, at all sizes.
+What a library gives as numpy, torch or jax is what its call hands out; nothing is converted. ringback's uniform draws
+are without replacement, those of the others with it, but for torchrl's SamplerWithoutReplacement. "fresh" makes new
+arrays in every call, "out=" writes into the same ones again. Wrong rows were counted in answers drawn before and after
+the timing, at all sizes. "The fastest library" is held to no account for its wrong rows, except in W5v.
 
 """
+
+
+def summary(tables: Iterable[Table]) -> str:
+    """Count the bars, and name the workloads that miss some."""
+    found: dict[bool | None, list[str]] = {True: [], False: [], None: []}
+    for table in tables:
+        for verdict in table.verdicts(_workload(table)):
+            found[verdict.met].append(table.workload)
+
+    def told(keys: list[str]) -> str:
+        return f" ({', '.join(f'{key}: {keys.count(key)}' for key in dict.fromkeys(keys))})" if keys else ""
+
+    missed, unknown = found[False], found[None]
+    return (
+        f"Bars: {len(found[True])} met, {len(missed)} missed{told(missed)}, "
+        f"{len(unknown)} not yet measurable{told(unknown)}."
+    )
 
 
 def page(tables: Iterable[Table]) -> str:
@@ -172,7 +201,7 @@ def page(tables: Iterable[Table]) -> str:
     versions: dict[str, dict[str, str]] = {}
     for table in tables:
         versions.update(table.versions)
-    lines = [f"Machine: {'; '.join(machines)}.", "", "| library | versions |", "|---|---|"]
+    lines = [f"Machine: {'; '.join(machines)}.", "", summary(tables), "", "| library | versions |", "|---|---|"]
     lines += [
         _line(peer, ", ".join(f"{name} {number}" for name, number in found.items()) or "not installed")
         for peer, found in versions.items()

@@ -10,6 +10,11 @@ from dataclasses import dataclass, field
 from checks import CROSSES
 
 
+def short(value: float) -> str:
+    """Return three significant digits."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 @dataclass
 class Result:
     """One way of one library at one size: processor microseconds a call, one figure a turn, or why there is none."""
@@ -103,7 +108,8 @@ def _ratio(text: str, over: Result | None, under: Result | None, met: Callable[[
     if over is None or under is None:
         return Verdict(text, "not yet", None)
     ratio = over.median / under.median
-    return Verdict(text, f"{ratio:.2f} ({over.peer}: {over.name} / {under.peer}: {under.name})", met(ratio))
+    name = f"{over.peer}, {over.name}: " if over.is_library else ""
+    return Verdict(text, f"{ratio:.2f} ({name}{short(over.median)} / {short(under.median)} µs)", met(ratio))
 
 
 def faster(factor: float, than: str, rival: Pick, ours: Pick) -> Bar:

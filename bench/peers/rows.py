@@ -203,8 +203,8 @@ def equal_vectors(size: int, length: int) -> Steps:
 
 @functools.cache
 def small_vectors() -> Steps:
-    """2,000 steps of 4 float32 and a Discrete(2) action in closed episodes, to be written round and round."""
-    return vectors(timeline(np.full(20, 100), open_end=False), 4, None)
+    """500 steps of 4 float32 and a Discrete(2) action in closed episodes, to be written round and round."""
+    return vectors(timeline(np.full(5, 100), open_end=False), 4, None)
 
 
 @functools.cache

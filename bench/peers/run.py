@@ -5,12 +5,12 @@
 Needs ringback, numpy, torch and tqdm in the environment that it runs in. The libraries (cpprb, tianshou,
 stable-baselines3, torchrl, flashbax) are installed on the first run, each into an environment of its own in a cache
 folder (about 4 GB). Workloads: W1 add one step, W2 add 16 streams, W3 uniform transitions, W4 Atari stacks, W5v and W5i
-sequences of vectors and of images, W6 priorities, W7 3-step, W8 and W8x growth and adds between the samples.
+sequences of vectors and of images, W6 priorities, W7 3-step, W8a and W8b growth and adds between the samples.
 
 Each library is a process that waits for its turn: all take short turns, one thread each, so that they see the same
-machine. The figures are processor time; a turn's figure is the median of its ten parts, and of each one's turns only that
-half counts around which a fixed piece of work took least. So a busy machine matters less; a quiet one is better still.
-Every one's rows are compared with what was written.
+machine. The figures are processor time; a turn's figure is the median of its ten parts, and of each one's turns only
+that half counts around which a fixed piece of work took least. So a busy machine matters less; a quiet one is better
+still. Every one's rows are compared with what was written.
 
 The tables go to standard output. A run of all libraries without --quick also keeps its tables in the cache and writes
 the page from all that are kept, so that workloads may be run one by one; --out says where to, and always writes it.
@@ -94,13 +94,13 @@ class Group:
         for peer in tqdm(wanted, desc="environments", unit="library", file=sys.stderr):
             try:
                 worker = Conversation(peer, interpreter(peer, cache), cache / "logs" / f"{peer.key}.txt")
+                self.workers.append(worker)
             except RuntimeError as error:
                 self.reasons[peer.key] = f"not installed: {error}"
                 say(f"{peer.key}: {self.reasons[peer.key]}")
-                continue
+        for worker in list(self.workers):
             try:
-                self.versions[peer.key] = worker.call("versions")
-                self.workers.append(worker)
+                self.versions[worker.peer.key] = worker.call("versions")
             except WorkerError as error:
                 self.drop(worker, error)
 
@@ -197,8 +197,6 @@ def measure(workload: Workload, workers: Group, options: argparse.Namespace) -> 
             worker.call("tear_down")
         except WorkerError as error:
             workers.drop(worker, error)
-    if table.results:
-        table.verdicts = [verdict for bar_of in workload.bars for verdict in bar_of(table.results)]
     return table
 
 

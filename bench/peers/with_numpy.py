@@ -33,9 +33,32 @@ def shared(size: int) -> list[Array]:
     return columns_of(rows.mixed_vectors(size), size)
 
 
+@functools.cache
+def frame_ring(size: int) -> tuple[Array, Timeline, Pictures]:
+    """Pictures of 64 × 64 × 3 in the order of their slots, and what they are."""
+    of, pictures = rows.picture_line(size), Pictures((64, 64, 3))
+    frames = np.empty((size, 64, 64, 3), np.uint8)
+    for part in of.parts():
+        frames[np.arange(part.start, part.stop) % size] = pictures.draw(of.pictures[part])
+    return frames, of, pictures
+
+
+@functools.cache
+def frame_row(size: int) -> tuple[Array, Timeline, Pictures]:
+    """Pictures of 84 × 84 from the oldest step on, T + 1 an episode, so that each step's successor lies behind it."""
+    of, pictures = rows.picture_line(size), Pictures((84, 84))
+    low, high = int(of.pictures[len(of) - size]), int(of.pictures[-1]) + 2
+    frames = np.empty((high - low, 84, 84), np.uint8)
+    for begin in range(low, high, 1000):
+        numbers = np.arange(begin, min(begin + 1000, high))
+        frames[numbers - low] = pictures.draw(numbers)
+    return frames, of, pictures
+
+
 def forget() -> None:
     """Free what is shared."""
-    shared.cache_clear()
+    for made in (shared, frame_ring, frame_row):
+        made.cache_clear()
 
 
 def fresh(column: Array, at: Ints) -> Array:
@@ -309,10 +332,7 @@ def windows_out(size: int) -> Job:
 
 def clips(size: int, preallocated: bool, bare: bool) -> Job:
     """Windows of pictures; `bare` takes the pictures only, from starts that were drawn before."""
-    of, pictures = rows.picture_line(size), Pictures((64, 64, 3))
-    frames = np.empty((size, 64, 64, 3), np.uint8)
-    for part in of.parts():
-        frames[np.arange(part.start, part.stop) % size] = pictures.draw(of.pictures[part])
+    frames, of, pictures = frame_ring(size)
     rewards = rows.ring((np.arange(len(of)) % 997).astype(np.float32), size)
     actions, dones = rows.ring(np.arange(len(of)) % 4, size), rows.ring(of.terminations, size)
     draw = Rejection(of, size, CLIPS, CLIP)
@@ -354,15 +374,10 @@ def clips_bare(size: int) -> Job:
 
 
 def stacks(size: int, preallocated: bool) -> Job:
-    """Single pictures, T + 1 an episode: each step's successor lies behind it. Five are taken for two stacks."""
-    of, pictures = rows.picture_line(size), Pictures((84, 84))
+    """Five pictures for two stacks."""
+    frames, of, pictures = frame_row(size)
     first = len(of) - size  # the oldest step; what lies before it is not kept, nor is its stack
-    low, high = int(of.pictures[first]), int(of.pictures[-1]) + 2
-    frames = np.empty((high - low, 84, 84), np.uint8)
-    for begin in range(low, high, 1000):
-        numbers = np.arange(begin, min(begin + 1000, high))
-        frames[numbers - low] = pictures.draw(numbers)
-    slots = of.pictures[first:] - low  # of the steps: those of last observations are no steps
+    slots = of.pictures[first:] - of.pictures[first]  # of the steps: those of last observations are no steps
     t = of.t[first:]
     rewards = (np.arange(first, len(of)) % 997).astype(np.float32)
     actions, dones = np.arange(first, len(of)) % 4, of.terminations[first:]

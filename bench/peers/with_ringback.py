@@ -60,6 +60,7 @@ def forget() -> None:
     """Free what is shared."""
     shared.cache_clear()
     prepared.cache_clear()
+    filled_with_pictures.cache_clear()
 
 
 def live(buffer: Any, steps: int) -> checks.Live:
@@ -191,27 +192,23 @@ def windows_out(size: int) -> Job:
     return sequences(buffer, rows.mixed_vectors(size), sample)
 
 
-def filled_with_pictures(of: Timeline, size: int, pictures: Pictures, shape: tuple[int, ...]) -> ReplayBuffer:
-    """Return a buffer of pictures; each is made, given and forgotten."""
+@functools.cache
+def filled_with_pictures(size: int, shape: tuple[int, ...]) -> tuple[ReplayBuffer, Timeline, Pictures]:
+    """Return a buffer of pictures, and what is in it; each picture is made, given and forgotten."""
+    of, pictures = rows.picture_line(size), Pictures(shape)
     buffer = ReplayBuffer(size, spaces.Box(0, 255, shape, np.uint8), spaces.Discrete(4), seed=0)
+    terminated, truncated = of.terminations.tolist(), of.truncations.tolist()
     for part in of.parts():
         drawn = pictures.draw(np.append(of.pictures[part], of.pictures[part.stop - 1] + 1))
-        for i, step in enumerate(range(part.start, part.stop)):
-            buffer.add(
-                drawn[i],
-                step % 4,
-                float(step % 997),
-                drawn[i + 1],
-                bool(of.terminations[step]),
-                bool(of.truncations[step]),
-            )
-    return buffer
+        for step in range(part.start, part.stop):
+            now, after = drawn[step - part.start], drawn[step - part.start + 1]
+            buffer.add(now, step % 4, float(step % 997), after, terminated[step], truncated[step])
+    return buffer, of, pictures
 
 
 def clips(size: int, into: bool) -> Job:
     """Windows of pictures, into fresh arrays or into the same ones."""
-    of, pictures = rows.picture_line(size), Pictures((64, 64, 3))
-    buffer = filled_with_pictures(of, size, pictures, (64, 64, 3))
+    buffer, of, pictures = filled_with_pictures(size, (64, 64, 3))
     sample = functools.partial(buffer.sample_sequences, CLIPS, CLIP)
     if into:
         sample = functools.partial(sample, out=sample())
@@ -236,17 +233,17 @@ def clips_out(size: int) -> Job:
 # ---- stacks ----------------------------------------------------------------------------------------------------------
 
 
-def stacks(size: int, shape: tuple[int, int]) -> Job:
-    """Stacks of four pictures, and what they lead to."""
-    of, pictures = rows.picture_line(size), Pictures(shape)
-    buffer = filled_with_pictures(of, size, pictures, shape)
-    sample: Callable[[], Any] = functools.partial(buffer.sample_transitions, STACKS, stack=rows.STACK)  # type: ignore[call-arg, unused-ignore]
+def stacks(size: int, shape: tuple[int, int], into: bool = False) -> Job:
+    """Stacks of four pictures and what they lead to, into fresh arrays or into the same ones."""
+    buffer, of, pictures = filled_with_pictures(size, shape)
+    sample: Callable[..., Any] = functools.partial(buffer.sample_transitions, STACKS, stack=rows.STACK)  # type: ignore[call-arg, unused-ignore]
+    if into:
+        sample = functools.partial(sample, out=sample())
 
     def look() -> checks.Findings:
         batch = sample()
-        return checks.stacks(
-            of, pictures, live(buffer, len(of)), batch.observations, batch.next_observations, batch.rewards
-        )
+        answer = (batch.observations, batch.next_observations, batch.rewards)
+        return checks.stacks(of, pictures, live(buffer, len(of)), *answer)
 
     return Job(sample, lambda: checks.several(look, 10))
 
@@ -254,6 +251,11 @@ def stacks(size: int, shape: tuple[int, int]) -> Job:
 @way("W4", "stack=4")
 def atari(size: int) -> Job:
     return stacks(size, (84, 84))
+
+
+@way("W4", "stack=4, out=")
+def atari_out(size: int) -> Job:
+    return stacks(size, (84, 84), into=True)
 
 
 # ---- growth, and writing between the reads ---------------------------------------------------------------------------
@@ -294,14 +296,14 @@ def alone_and_between(workload: str, case: str) -> Callable[[Callable[[int], Sam
     return register
 
 
-@alone_and_between("W8", "uniform")
+@alone_and_between("W8a", "uniform")
 def plain_uniform(size: int) -> Sampler:
     steps = rows.mixed_vectors(size)
     buffer = filled(size, steps)
     return buffer, steps, transitions(buffer, steps, functools.partial(buffer.sample_transitions, BATCH))
 
 
-@alone_and_between("W8", "3-step")
+@alone_and_between("W8a", "3-step")
 def plain_three_step(size: int) -> Sampler:
     steps = rows.mixed_vectors(size)
     buffer = filled(size, steps)
@@ -309,7 +311,7 @@ def plain_three_step(size: int) -> Sampler:
     return buffer, steps, transitions(buffer, steps, sample, rows.N_STEP)
 
 
-@alone_and_between("W8", "prioritised, with its update")
+@alone_and_between("W8a", "prioritised, with its update")
 def plain_prioritised(size: int) -> Sampler:
     buffer, call, check = prioritised(size)
     return buffer, rows.mixed_vectors(size), Job(call, check)
@@ -322,17 +324,17 @@ def window_sampler(size: int, steps: Steps, length: int, replace: bool = False) 
     return buffer, steps, sequences(buffer, steps, sample)
 
 
-@alone_and_between("W8", "windows of 50")
+@alone_and_between("W8a", "windows of 50")
 def plain_windows(size: int) -> Sampler:
     return window_sampler(size, rows.mixed_vectors(size), LENGTH)
 
 
-@alone_and_between("W8x", "windows of 50, episodes of 20, 0.05 % valid starts")
+@alone_and_between("W8b", "windows of 50, episodes of 20, 0.05 % valid starts")
 def rare_windows(size: int) -> Sampler:
     return window_sampler(size, rows.rare_vectors(size, LENGTH), LENGTH, replace=True)
 
 
-@alone_and_between("W8x", "windows as long as the episodes (200)")
+@alone_and_between("W8b", "windows as long as the episodes (200)")
 def whole_windows(size: int) -> Sampler:
     return window_sampler(size, rows.equal_vectors(size, 200), 200, replace=size < 10_000)
 
@@ -347,20 +349,20 @@ def validation_view(size: int) -> tuple[ReplayBuffer, Any, Steps]:
     return buffer, validation, steps
 
 
-@alone_and_between("W8x", "1 % validation view, uniform")
+@alone_and_between("W8b", "1 % validation view, uniform")
 def validation_uniform(size: int) -> Sampler:
     buffer, validation, steps = validation_view(size)
     sample = functools.partial(validation.sample_transitions, BATCH, replace=True)
     return buffer, steps, transitions(buffer, steps, sample)
 
 
-@alone_and_between("W8x", "1 % validation view, windows of 10")
+@alone_and_between("W8b", "1 % validation view, windows of 10")
 def validation_windows(size: int) -> Sampler:
     buffer, validation, steps = validation_view(size)
     sample = functools.partial(validation.sample_sequences, SEQUENCES, 10, replace=True)
     return buffer, steps, sequences(buffer, steps, sample)
 
 
-@way("W8", "stack=4 of 16×16: alone")
+@way("W8a", "stack=4 of 16×16: alone")
 def small_stacks(size: int) -> Job:
     return stacks(size, (16, 16))

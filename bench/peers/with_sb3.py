@@ -139,7 +139,7 @@ def stacks(size: int, **options: bool) -> Job:
         live = checks.Live(size, len(of))
         return checks.stacks(of, pictures, live, batch.observations, batch.next_observations, batch.rewards)
 
-    return Job(sample, lambda: checks.several(look, 10))
+    return Job(sample, lambda: checks.several(look, 10), holds=size)
 
 
 @way("W4", "whole stacks, optimize_memory_usage", "torch")

@@ -151,7 +151,10 @@ def three_step(size: int) -> Job:
 
 @way("W6", "PrioritizedSampler", "torch")
 def priorities(size: int) -> Job:
-    sampler = PrioritizedSampler(size, alpha=checks.ALPHA, beta=checks.BETA)
+    try:
+        sampler = PrioritizedSampler(size, alpha=checks.ALPHA, beta=checks.BETA)
+    except RuntimeError as error:
+        raise RuntimeError(f"its C++ extension does not load with torch {torch.__version__}: {error}") from error
     steps, errors = rows.mixed_vectors(size), td_errors()
     buffer = filled(steps, size, BATCH, sampler=sampler)
 
@@ -224,12 +227,12 @@ def windows_unit(size: int) -> Job:
     return windows(size, SEQUENCES, unit(LENGTH))
 
 
-@way("W8", "windows of 50 by SliceSampler, cache_values: alone", "torch")
+@way("W8a", "windows of 50 by SliceSampler, cache_values: alone", "torch")
 def windows_alone(size: int) -> Job:
     return windows(size, SEQUENCES * LENGTH, slices(LENGTH, cached=True))
 
 
-@way("W8", "windows of 50 by SliceSampler, cache_values: one add before each", "torch")
+@way("W8a", "windows of 50 by SliceSampler, cache_values: one add before each", "torch")
 def windows_between(size: int) -> Job:
     return windows(size, SEQUENCES * LENGTH, slices(LENGTH, cached=True), one_add_before=True)
 
@@ -294,4 +297,4 @@ def stacks(size: int) -> Job:
         live, after = checks.Live(size, len(of)), batch["next"]
         return checks.stacks(of, pictures, live, batch["observation"], after["observation"], after["reward"])
 
-    return Job(sample, lambda: checks.several(look_at_stacks, 10))
+    return Job(sample, lambda: checks.several(look_at_stacks, 10), holds=size)

@@ -26,11 +26,13 @@ class Job:
     run : makes `calls` calls of the work each time
     check : looks at answers of the same work
     calls : int
+    holds : steps that are stored, where it is not the size that was asked for
     """
 
     run: Callable[[], object]
     check: Callable[[], Findings]
     calls: int = 1
+    holds: int = 0
 
 
 Build = Callable[[int], Job]

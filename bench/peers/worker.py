@@ -101,6 +101,7 @@ class Worker:
     def set_up(self, workload: str, sizes: list[int], seconds: float) -> dict[str, Any]:
         """Build every way of the workload in every size."""
         ways = []
+        gc.disable()
         for way in WAYS:
             if way.workload != workload:
                 continue
@@ -109,7 +110,7 @@ class Worker:
                 before = resident()
                 try:
                     job = way.build(size)
-                    entry["bytes"] = (resident() - before) / size
+                    entry["bytes"] = (resident() - before) / (job.holds or size)
                     entry |= describe(job.check())
                     rounds = rounds_that_last(job, seconds if size == sizes[0] else seconds / 3)
                 except Exception as error:
@@ -119,9 +120,7 @@ class Worker:
                     entry["way"] = len(self.jobs)
                     self.jobs.append((job, rounds))
                 ways.append(entry)
-        gc.collect()
-        gc.freeze()
-        gc.disable()
+                gc.freeze()  # millions of arguments need not be searched for garbage again
         reason = getattr(self.module, "UNSUPPORTED", {}).get(workload, "")
         return {"ways": ways, "unsupported": reason}
 

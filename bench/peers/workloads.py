@@ -40,7 +40,7 @@ WORKLOADS = (
     Workload(
         "W1",
         "add one step: 4 float32, Discrete",
-        (200_000,),
+        (100_000,),
         (4_000,),
         (faster(2.5, LIBRARY, fastest_library(), the("ringback", "add, positional", "")), right()),
         "add, positional",
@@ -147,7 +147,7 @@ WORKLOADS = (
         "3-step",
     ),
     Workload(
-        "W8",
+        "W8a",
         "growth of every sampler, alone and with an add before each call",
         MILLION,
         SMALL,
@@ -155,7 +155,7 @@ WORKLOADS = (
         memory=7,
     ),
     Workload(
-        "W8x",
+        "W8b",
         "growth where few starts are valid, alone and with an add before each call",
         MILLION,
         SMALL,
