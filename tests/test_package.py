@@ -23,6 +23,7 @@ LEVELS = {
     "_run_folder": 0,
     "episodes": 1,
     "replay": 2,  # takes episodes
+    "plot": 3,  # looks at replay
     "connectors": 3,
     "runner": 4,
     "examples": 5,
@@ -45,10 +46,14 @@ UNIT_LEVELS = {
     "streams": 1,
     "count_tree": 1,
     "sum_tree": 1,
-    "step_store": 2,
-    "step_store_state": 2,
-    "sampler": 3,
-    "gather": 3,
+    "runs": 1,
+    "windows": 2,
+    "step_store": 3,
+    "step_store_state": 3,
+    "sampler": 4,
+    "priorities": 4,
+    "window_rows": 4,
+    "gather": 5,
 }
 
 EXTRAS = ("torch", "matplotlib", "tqdm", "pandas", "jax", "ray", "minari", "stable_baselines3")
