@@ -102,7 +102,7 @@ def test_two_threads_keep_the_ratio_and_neither_gets_away() -> None:
     def act() -> None:
         try:
             for t in range(600):
-                ratio.wait_to_add(timeout=20)
+                ratio.wait_to_add(timeout=300)
                 buffer.add([t], [0], t, [t + 1], False)
         except BaseException as error:
             failures.append(error)
@@ -110,7 +110,7 @@ def test_two_threads_keep_the_ratio_and_neither_gets_away() -> None:
     actor = threading.Thread(target=act)
     actor.start()
     for _ in range(550 * 16 // 64):
-        ratio.wait_to_sample(64, timeout=20)
+        ratio.wait_to_sample(64, timeout=300)
         seen.append(ratio.outstanding)
         buffer.sample_transitions(64, replace=True)
     actor.join()
