@@ -5,16 +5,19 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ringback/gather.hpp"
 #include "ringback/rng.hpp"
 #include "ringback/sampler.hpp"
 #include "ringback/step_store.hpp"
+#include "ringback/sum_tree.hpp"
 
 using namespace ringback;
 
@@ -266,6 +269,64 @@ void sequences(benchmark::State& state) {
     count_rows(state, batch.rows.size());
 }
 BENCHMARK(sequences)->ArgName("length")->Arg(50);
+
+// A sum tree of random leaves, with many batches of 256 stratified masses and as many of new values.
+struct FullTree {
+    static constexpr std::size_t kBatch = 256, kBatches = 64;
+
+    explicit FullTree(std::int64_t leaves) : tree(leaves) {
+        Rng rng(std::uint64_t{1});
+        const auto unit = [&] { return static_cast<double>(rng.next() >> 11) * 0x1p-53; };
+        for (std::int64_t leaf = 0; leaf < leaves; ++leaf) {
+            const auto at = static_cast<std::uint32_t>(leaf);
+            const double value = unit() + 1e-6;
+            tree.set({&at, 1}, {&value, 1});
+        }
+        for (std::size_t i = 0; i < kBatch * kBatches; ++i) {
+            masses.push_back((static_cast<double>(i % kBatch) + unit()) * tree.total() / kBatch);
+            values.push_back(unit() + 1e-6);
+        }
+    }
+    void find() { tree.find(std::span(masses).subspan(batch * kBatch, kBatch), found); }
+    void set() { tree.set(found, std::span(values).subspan(batch * kBatch, kBatch)); }
+    void go_on() { batch = (batch + 1) % kBatches; }
+
+    // Every mass lies in the leaf found, but for rounding.
+    bool is_right() const {
+        double before = 0;
+        std::uint32_t leaf = 0;
+        for (std::size_t i = 0; i < kBatch; ++i) {
+            while (leaf < found[i]) before += tree.get(leaf++);
+            const double mass = std::min(masses[batch * kBatch + i], tree.total());
+            if (mass < before - 1e-6 || mass > before + tree.get(leaf) + 1e-6) return false;
+        }
+        return true;
+    }
+
+    SumTree tree;
+    std::vector<double> masses, values;
+    std::vector<std::uint32_t> found = std::vector<std::uint32_t>(kBatch);
+    std::size_t batch = 0;
+};
+
+// Finds 256 leaves, and sets them in the second benchmark.
+void draw_by_priority(benchmark::State& state, bool with_updates) {
+    FullTree full(state.range(0));
+    full.find();
+    if (!full.is_right()) return state.SkipWithError("a leaf that does not hold its mass");
+    for (auto _ : state) {
+        full.find();
+        if (with_updates) full.set();
+        full.go_on();
+        benchmark::ClobberMemory();
+    }
+    if (full.find(); !full.is_right()) return state.SkipWithError("a leaf that does not hold its mass");
+    count_rows(state, FullTree::kBatch);
+}
+void find_masses(benchmark::State& state) { draw_by_priority(state, false); }
+void find_masses_and_set(benchmark::State& state) { draw_by_priority(state, true); }
+BENCHMARK(find_masses)->ArgName("leaves")->Arg(10000)->Arg(kMillion);
+BENCHMARK(find_masses_and_set)->ArgName("leaves")->Arg(10000)->Arg(kMillion);
 
 }  // namespace
 
