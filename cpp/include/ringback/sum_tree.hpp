@@ -41,9 +41,8 @@ class SumTree {
     std::int64_t capacity() const noexcept { return capacity_; }
     double total() const noexcept { return total_; }
     const Extremes& extremes() const noexcept { return extremes_; }
-    double get(std::uint32_t leaf) const noexcept {
-        return sums_[0][leaf];
-    }  // those that fill its node may be asked too
+    // Leaves that only fill the last node may be asked for too.
+    double get(std::uint32_t leaf) const noexcept { return sums_[0][leaf]; }
     void prefetch_leaf(std::uint32_t leaf) const noexcept { prefetch(sums_[0] + leaf); }
     std::size_t bytes() const noexcept { return memory_.size(); }
 
