@@ -14,7 +14,7 @@ import numpy as np
 
 from tests.reference.replay import Array, Episode, ReplayOracle, Row, discounted, join, power
 
-OPTIONAL = ("next_observations", "discounts", "n_steps", "is_terminal", "start_state", "weights", "sources")  # or None
+OPTIONAL = ("next_observations", "discounts", "n_steps", "is_terminal", "start_state", "sources")  # or None
 Cell = dict[str, Any]  # one row of a batch: arrays without batch and time, structured fields still as leaves
 SideOf = Callable[[Episode, int], Any]  # which side of a split a step is on; None: on neither
 Stack = int | Mapping[str, int] | None
@@ -69,6 +69,7 @@ class WindowOracle:
     def __init__(self, oracle: ReplayOracle, request: Request, side_of: SideOf = no_split, side: Any = "all") -> None:
         self.oracle, self.request = oracle, request
         self.side_of, self.side = side_of, side
+        self.known: dict[tuple[int, int, int | None], Cell] = {}  # cells that were made; nothing is written meanwhile
         observed = [path for path in oracle.leaves if path.split("/")[0] == "observation"]
         if isinstance(request.stack, Mapping):
             self.stacks = {f"observation/{path}": k for path, k in request.stack.items()}
@@ -227,7 +228,10 @@ class WindowOracle:
 
     def cell(self, episode: Episode, t: int, n: int | None = None) -> Cell:
         """Return a row in the layout that is asked for."""
-        return self.arrival_cell(episode, t) if self.request.arrival else self.step_cell(episode, t, n)
+        key = (id(episode), t, n)
+        if key not in self.known:
+            self.known[key] = self.arrival_cell(episode, t) if self.request.arrival else self.step_cell(episode, t, n)
+        return self.known[key]
 
     # ------------------------------------------------------------------ what a batch holds
 
@@ -270,7 +274,7 @@ class WindowOracle:
         """Return the batch that holds exactly these steps; row i sums at most `n_steps[i]` rewards if that is given."""
         numbers = list(numbers)
         cells = [
-            self.step_cell(*self.oracle.home[number], None if n_steps is None else n_steps[row])
+            self.cell(*self.oracle.home[number], None if n_steps is None else n_steps[row])
             for row, number in enumerate(numbers)
         ]
         names = [name for name in cells[0] if name not in ("is_first", "is_last")]
