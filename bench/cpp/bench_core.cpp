@@ -113,23 +113,27 @@ struct Batch {
           flags(4, std::vector<std::uint8_t>(count)),
           ids(count) {}
 
-    std::vector<FieldOut> fields() {
-        return {{0, reinterpret_cast<std::byte*>(observations.data())},
-                {1, reinterpret_cast<std::byte*>(actions.data())}};
-    }
-    TransitionOut transitions() {
-        TransitionOut out;
-        out.fields = fields();
-        out.next_observation = {{0, reinterpret_cast<std::byte*>(next_observations.data())}};
+    void ask(RowsOut& out) {
+        out.observation = {{0, reinterpret_cast<std::byte*>(observations.data())}};
+        out.fields = {{1, reinterpret_cast<std::byte*>(actions.data())}};
         out.reward = rewards.data();
         out.done = dones.data();
         out.terminated = flags[0].data();
         out.truncated = flags[1].data();
+    }
+    TransitionOut transitions() {
+        TransitionOut out;
+        ask(out);
+        out.next_observation = {{0, reinterpret_cast<std::byte*>(next_observations.data())}};
         return out;
     }
     SequenceOut sequences() {
-        return {fields(),        rewards.data(),  dones.data(),    flags[0].data(),
-                flags[1].data(), flags[2].data(), flags[3].data(), ids.data()};
+        SequenceOut out;
+        ask(out);
+        out.first = flags[2].data();
+        out.last = flags[3].data();
+        out.ids = ids.data();
+        return out;
     }
 
     bool is_right(std::int64_t stride, bool with_successors) const {
@@ -163,7 +167,7 @@ bool newest_is_right(Writer& writer) {
         batch.ids[i] = store.written() - writer.stride() + static_cast<std::int64_t>(i);
         batch.rows[i] = store.row_of_number(batch.ids[i]);
     }
-    Gather().transitions(store, batch.rows, {}, batch.transitions());
+    Gather().transitions(store, batch.rows, {}, {}, batch.transitions());
     return batch.is_right(writer.stride(), true);
 }
 
@@ -208,7 +212,7 @@ void transitions(benchmark::State& state) {
             batch.ids[i] = store.oldest() + offsets[i];
             batch.rows[i] = store.row_at_offset(offsets[i]);
         }
-        gather.transitions(store, batch.rows, n, out);
+        gather.transitions(store, batch.rows, n, {}, out);
     };
     sample({});
     if (!batch.is_right(writer.stride(), true)) return state.SkipWithError("wrong rows");
@@ -228,11 +232,11 @@ BENCHMARK(transitions)
 
 void valid_starts(benchmark::State& state) {
     StepStore& store = warm_ring(kMillion).store();
-    store.prepare_windows(state.range(0));
-    if (static_cast<std::int64_t>(store.valid_starts(state.range(0)).size()) !=
-        store.window_index(state.range(0))->starts.total())
+    store.prepare_windows({state.range(0)});
+    if (static_cast<std::int64_t>(store.valid_starts({state.range(0)}).size()) !=
+        store.window_index({state.range(0)})->starts.total())
         return state.SkipWithError("another count of starts than the one kept");
-    for (auto _ : state) benchmark::DoNotOptimize(store.valid_starts(state.range(0)));
+    for (auto _ : state) benchmark::DoNotOptimize(store.valid_starts({state.range(0)}));
     count_rows(state, static_cast<std::size_t>(kMillion));
 }
 BENCHMARK(valid_starts)->ArgName("length")->Arg(50)->Unit(benchmark::kMillisecond);
@@ -242,20 +246,19 @@ void sequences(benchmark::State& state) {
     const auto length = static_cast<std::size_t>(state.range(0));
     Writer& writer = warm_ring(kMillion);
     StepStore& store = writer.store();
-    store.prepare_windows(state.range(0));
-    const WindowIndex& index = *store.window_index(state.range(0));
+    store.prepare_windows({state.range(0)});
+    const WindowIndex& index = *store.window_index({state.range(0)});
     Sampler sampler;
     Gather gather;
     Rng rng(std::uint64_t{1});
     std::vector<WindowStart> starts(32);
     Batch batch(starts.size() * length);
     const SequenceOut out = batch.sequences();
+    WindowRows windows;
     const auto sample = [&] {
         sampler.draw_windows(rng, store, index, false, starts);
-        for (std::size_t i = 0; i < starts.size(); ++i)
-            window_rows(store, store.episode(starts[i].slot), starts[i].t,
-                        std::span(batch.rows).subspan(i * length, length));
-        gather.sequences(store, batch.rows, length, out);
+        lay_out(store, starts, {index.spec}, windows);
+        gather.sequences(store, windows, {}, {}, out);
     };
     sample();
     for (std::size_t i = 0; i < batch.ids.size(); ++i)

@@ -18,6 +18,8 @@ PyStructSequence_Field kTransitionFields[] = {
     {"n_steps", "(B, 1) int64, with gamma= only: m, the number of rewards summed"},
     {"ids", "(B,) int64: the handles of the steps"},
     {"extras", "dict of (B, *shape): the named extra columns"},
+    {"weights", "(B, 1) float32, of prioritised draws: the importance weights"},
+    {"sources", "(B,) int64, of mixed draws: which source each row is from"},
     {nullptr, nullptr}};
 
 PyStructSequence_Field kSequenceFields[] = {
@@ -32,6 +34,17 @@ PyStructSequence_Field kSequenceFields[] = {
     {"ids", "(B, L) int64: the handles of the steps"},
     {"start_ids", "(B,) int64: the handle of each window's first step"},
     {"extras", "dict of (B, L, *shape): the named extra columns"},
+    {"valid", "(B, L, 1) bool, where windows may be shorter: the row is there"},
+    {"mask", "(B, L, 1) bool, where windows may be shorter: the row is to be trained on"},
+    {"lengths", "(B, 1) int64, where windows may be shorter: rows to be trained on"},
+    {"burn_in_lengths", "(B, 1) int64, with burn_in= only: rows before them"},
+    {"next_observations", "(B, L, *D), if asked for or with n_step: the observation after the (last summed) step"},
+    {"discounts", "(B, L, 1) float32, with gamma= only: gamma**m * (1 - terminated) for m summed rewards"},
+    {"n_steps", "(B, L, 1) int64, with gamma= only: m, the number of rewards summed"},
+    {"is_terminal", "(B, L, 1) bool, by arrivals only: the observation is a terminal one"},
+    {"start_state", "(B, *shape), with start_state= only: that extra at the first row of each window"},
+    {"weights", "(B, 1) float32, of prioritised draws: the importance weights"},
+    {"sources", "(B,) int64, of mixed draws: which source each window is from"},
     {nullptr, nullptr}};
 
 PyStructSequence_Desc kTransitions = {
@@ -39,11 +52,10 @@ PyStructSequence_Desc kTransitions = {
     "A batch of single steps; unpacks into (observations, actions, rewards, next_observations, "
     "dones) and has more fields by name.",
     kTransitionFields, 5};
-PyStructSequence_Desc kSequences = {
-    "ringback.Sequences",
-    "A batch of windows of consecutive steps of one episode each; unpacks into (observations, "
-    "actions, rewards, dones) and has more fields by name.",
-    kSequenceFields, 4};
+PyStructSequence_Desc kSequences = {"ringback.Sequences",
+                                    "A batch of windows of consecutive steps; unpacks into (observations, "
+                                    "actions, rewards, dones) and has more fields by name.",
+                                    kSequenceFields, 4};
 
 PyTypeObject* made(PyStructSequence_Desc& description) {
     PyTypeObject* const type = PyStructSequence_NewType(&description);

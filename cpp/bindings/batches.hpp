@@ -18,6 +18,8 @@ enum class TransitionField {
     n_steps,
     ids,
     extras,
+    weights,
+    sources,
     count
 };
 enum class SequenceField {
@@ -32,6 +34,17 @@ enum class SequenceField {
     ids,
     start_ids,
     extras,
+    valid,
+    mask,
+    lengths,
+    burn_in_lengths,
+    next_observations,
+    discounts,
+    n_steps,
+    is_terminal,
+    start_state,
+    weights,
+    sources,
     count
 };
 

@@ -33,18 +33,7 @@ inline void report(const char* where, std::exception_ptr error) noexcept {
     }
 }
 
-// Runs f, which returns a new reference; null with the Python error set if it throws.
-template <class F>
-PyObject* reporting(const char* where, F&& f) noexcept {
-    try {
-        return f();
-    } catch (...) {
-        report(where, std::current_exception());
-        return nullptr;
-    }
-}
-
-// The same for methods that pybind11 calls.
+// Runs f for a method that pybind11 calls.
 template <class F>
 auto named(const char* where, F&& f) {
     try {

@@ -36,6 +36,7 @@ class Outputs {
     // Allocates what is not the caller's. Throws std::bad_alloc with the bytes.
     void allocate();
 
+    std::size_t count() const noexcept { return slots_.size(); }
     std::size_t bytes() const noexcept { return bytes_; }  // of all outputs
     std::byte* data(std::size_t output) const noexcept { return slots_[output].data; }
     template <class T>

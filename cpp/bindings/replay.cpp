@@ -34,7 +34,7 @@ StreamKey stream_or_name(py::handle value) {
 }  // namespace
 
 Replay::Replay(std::int64_t capacity, py::handle observation, py::handle action, py::handle extras,
-               const Rng::State& seed, const std::string& on_mismatch)
+               const Rng::State& seed, const std::string& on_mismatch, py::object priority)
     : observation_(observation),
       action_(action),
       extras_(extras),
@@ -46,6 +46,16 @@ Replay::Replay(std::int64_t capacity, py::handle observation, py::handle action,
         if (field.shape.size() + 4 > Outputs::kMaxAxes)
             throw std::invalid_argument(field.name + " must have at most 8 axes, got " +
                                         std::to_string(field.shape.size()));
+    if (priority.is_none()) return;
+    rule_.emplace(priority.cast<py::dict>(), parts());
+    core_.write(0, [&](Core& core) {
+        core.priorities = new_priorities();
+        core.store->tell(core.priorities.get());
+    });
+}
+
+std::unique_ptr<Priorities> Replay::new_priorities() const {
+    return rule_ ? std::make_unique<Priorities>(capacity_, rule_->options) : nullptr;
 }
 
 std::unique_ptr<StepStore> Replay::new_store() const {
@@ -296,7 +306,7 @@ py::dict Replay::stats() const {
                        core.sampled,
                        store.oldest(),
                        store.kept_successors(),
-                       store.bytes()};
+                       store.bytes() + (core.priorities ? core.priorities->bytes() : 0)};
     });
     py::dict stats;
     stats["size"] = n.size;

@@ -2,8 +2,10 @@
 #include "batches.hpp"
 #include "errors.hpp"
 #include "module.hpp"
+#include "outputs.hpp"
 #include "replay.hpp"
 #include "replay_docs.hpp"
+#include "replay_view.hpp"
 
 namespace py = pybind11;
 
@@ -12,41 +14,77 @@ namespace ringback::bindings {
 namespace {
 
 // The object behind a method descriptor's self, whose type Python has checked.
-Replay* replay_of(PyObject* self) {
+template <class T>
+T* object_of(PyObject* self) {
     auto* const instance = reinterpret_cast<py::detail::instance*>(self);
-    auto* const replay = static_cast<Replay*>(instance->simple_layout ? instance->simple_value_holder[0]
-                                                                      : instance->get_value_and_holder().value_ptr());
-    if (replay == nullptr)
+    auto* const object = static_cast<T*>(instance->simple_layout ? instance->simple_value_holder[0]
+                                                                 : instance->get_value_and_holder().value_ptr());
+    if (object == nullptr)
         PyErr_SetString(PyExc_RuntimeError, "ReplayBuffer: __init__ must be called first, got a call without");
-    return replay;
+    return object;
 }
 
-using Method = PyObject* (Replay::*)(PyObject* const*, Py_ssize_t, PyObject*);
+template <class T>
+using Method = PyObject* (T::*)(PyObject* const*, Py_ssize_t, PyObject*);
 
-template <Method method, const char* where>
+template <class T, Method<T> method, const char* name>
 PyObject* fast_call(PyObject* self, PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
-    Replay* const replay = replay_of(self);
-    if (replay == nullptr) return nullptr;
-    return reporting(where, [&] { return (replay->*method)(args, given, keywords); });
+    T* const object = object_of<T>(self);
+    if (object == nullptr) return nullptr;
+    try {
+        return (object->*method)(args, given, keywords);
+    } catch (...) {
+        const char* const shown_name = name + (name[0] == '_' ? 1 : 0);
+        report((std::string(object->class_name()) + "." + shown_name).c_str(), std::current_exception());
+        return nullptr;
+    }
 }
 
-constexpr char kAdd[] = "ReplayBuffer.add";
-constexpr char kAddBatch[] = "ReplayBuffer.add_batch";
-constexpr char kSampleTransitions[] = "ReplayBuffer.sample_transitions";
-constexpr char kSampleSequences[] = "ReplayBuffer.sample_sequences";
+constexpr char kAdd[] = "add", kAddBatch[] = "add_batch", kSampleTransitions[] = "sample_transitions",
+               kSampleSequences[] = "sample_sequences", kSampleEpisodes[] = "sample_episodes", kGet[] = "get",
+               kValidStarts[] = "valid_starts", kUpdatePriorities[] = "update_priorities",
+               kUpdate[] = "_update_priorities";
 
-template <Method method, const char* where>
-PyMethodDef fast_method(const char* name, const char* doc) {
-    return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&fast_call<method, where>)),
+template <class T, Method<T> method, const char* name>
+PyMethodDef fast_method(const char* doc) {
+    return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&fast_call<T, method, name>)),
             METH_FASTCALL | METH_KEYWORDS, doc};
 }
 
-PyMethodDef fast_methods[] = {
-    fast_method<&Replay::add, kAdd>("add", docs::kAdd),
-    fast_method<&Replay::add_batch, kAddBatch>("add_batch", docs::kAddBatch),
-    fast_method<&Replay::sample_transitions, kSampleTransitions>("sample_transitions", docs::kSampleTransitions),
-    fast_method<&Replay::sample_sequences, kSampleSequences>("sample_sequences", docs::kSampleSequences),
+PyMethodDef replay_methods[] = {
+    fast_method<Replay, &Replay::add, kAdd>(docs::kAdd),
+    fast_method<Replay, &Replay::add_batch, kAddBatch>(docs::kAddBatch),
+    fast_method<Replay, &Replay::sample_transitions, kSampleTransitions>(docs::kSampleTransitions),
+    fast_method<Replay, &Replay::sample_sequences, kSampleSequences>(docs::kSampleSequences),
+    fast_method<Replay, &Replay::sample_episodes, kSampleEpisodes>(docs::kSampleEpisodes),
+    fast_method<Replay, &Replay::get, kGet>(docs::kGet),
+    fast_method<Replay, &Replay::valid_starts, kValidStarts>(docs::kValidStarts),
+    fast_method<Replay, &Replay::update_priorities, kUpdate>(docs::kUpdatePriorities),
 };
+
+PyMethodDef view_methods[] = {
+    fast_method<ReplayView, &ReplayView::sample_transitions, kSampleTransitions>(docs::kSampleTransitions),
+    fast_method<ReplayView, &ReplayView::sample_sequences, kSampleSequences>(docs::kSampleSequences),
+    fast_method<ReplayView, &ReplayView::sample_episodes, kSampleEpisodes>(docs::kSampleEpisodes),
+    fast_method<ReplayView, &ReplayView::get, kGet>(docs::kGet),
+    fast_method<ReplayView, &ReplayView::valid_starts, kValidStarts>(docs::kValidStarts),
+    fast_method<ReplayView, &ReplayView::update_priorities, kUpdatePriorities>(docs::kUpdatePriorities),
+};
+
+template <std::size_t N>
+void add_methods(const py::handle& type, PyMethodDef (&methods)[N]) {
+    for (PyMethodDef& method : methods) {
+        PyObject* const descriptor = PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(type.ptr()), &method);
+        if (descriptor == nullptr) throw py::error_already_set();
+        py::setattr(type, method.ml_name, py::reinterpret_steal<py::object>(descriptor));
+    }
+}
+
+Side side_of(const std::string& name) {
+    if (name == "train") return Side::train;
+    if (name == "validation") return Side::validation;
+    return Side::any;
+}
 
 template <class FieldName>
 py::tuple names_of() {
@@ -72,14 +110,14 @@ void bind_replay(py::module_& m) {
     py::class_<Replay> replay(m, "Replay", "The compiled side of ringback.ReplayBuffer.");
     replay
         .def(py::init([](std::int64_t capacity, py::object observation, py::object action, py::object extras,
-                         const std::vector<std::uint64_t>& seed, const std::string& on_mismatch) {
-                 return named("ReplayBuffer", [&] {
+                         const std::vector<std::uint64_t>& seed, const std::string& on_mismatch, py::object priority) {
+                 return named(priority.is_none() ? "ReplayBuffer" : "PrioritizedReplayBuffer", [&] {
                      return std::make_unique<Replay>(capacity, observation, action, extras, seed_words(seed),
-                                                     on_mismatch);
+                                                     on_mismatch, priority);
                  });
              }),
              py::arg("capacity"), py::arg("observation"), py::arg("action"), py::arg("extras"), py::arg("seed"),
-             py::arg("on_mismatch"))
+             py::arg("on_mismatch"), py::arg("priority") = py::none())
         .def("_add_chunk",
              [](Replay& self, py::object observations, py::object actions, py::object rewards, py::object extras,
                 std::int64_t steps, py::object stream, py::object start, bool terminated, bool truncated, bool cut) {
@@ -92,13 +130,20 @@ void bind_replay(py::module_& m) {
              [](Replay& self, py::object stream) {
                  return named("ReplayBuffer.end_episode", [&] { return self.end_episode(stream); });
              })
-        .def("_valid_starts",
-             [](const Replay& self, py::object length) {
-                 return named("ReplayBuffer.valid_starts",
-                              [&] { return self.valid_starts(read_count(length.ptr(), "length")); });
+        .def("_split",
+             [](Replay& self, std::int64_t groups, std::uint64_t seed, std::int64_t block, std::int64_t gap) {
+                 named("ReplayBuffer.split", [&] { self.split({groups, seed, block, gap}); });
              })
-        .def("_get", [](const Replay& self,
-                        py::object ids) { return named("ReplayBuffer.get", [&] { return self.get(ids); }); })
+        .def("_priorities",
+             [](const Replay& self, py::object ids) {
+                 return named("PrioritizedReplayBuffer.priorities", [&] { return self.priorities(ids); });
+             })
+        .def("_locate",
+             [](const Replay& self, py::object ids) { return named("ReplayBuffer", [&] { return self.locate(ids); }); })
+        .def("_steps_at",
+             [](const Replay& self, py::object ids, py::object times) {
+                 return named("ReplayBuffer", [&] { return self.steps_at(ids, times); });
+             })
         .def("_set",
              [](Replay& self, py::object ids, py::object field, py::object values) {
                  named("ReplayBuffer.set", [&] { self.set(ids, read_text(field.ptr(), "field"), values); });
@@ -116,13 +161,29 @@ void bind_replay(py::module_& m) {
              })
         .def("__len__", [](const Replay& self) { return named("len", [&] { return self.live(); }); })
         .def_property_readonly("capacity", &Replay::capacity, "Steps that fit, over all streams.")
+        .def_property_readonly("_is_split", &Replay::is_split)
         .def_readwrite("_finish", &Replay::finish);
 
-    for (PyMethodDef& method : fast_methods) {
-        PyObject* const descriptor = PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(replay.ptr()), &method);
-        if (descriptor == nullptr) throw py::error_already_set();
-        replay.attr(method.ml_name) = py::reinterpret_steal<py::object>(descriptor);
-    }
+    add_methods(replay, replay_methods);
+
+    py::class_<ReplayView> view(m, "ReplayView", "The compiled side of a view of a ringback.ReplayBuffer.");
+    view.def(py::init([](py::object buffer, const std::string& side, bool own_generator) {
+                 return named("BufferView", [&] {
+                     return std::make_unique<ReplayView>(std::move(buffer), side_of(side), own_generator);
+                 });
+             }),
+             py::arg("buffer"), py::arg("side"), py::arg("own_generator"))
+        .def("__len__", [](const ReplayView& self) { return named("len", [&] { return self.size(); }); })
+        .def_property_readonly("buffer", &ReplayView::buffer, "The whole buffer.");
+    add_methods(view, view_methods);
+
+    // One of every `groups` units is held out: which of these units are.
+    m.def("held_out", [](const std::vector<std::int64_t>& units, std::int64_t groups, std::uint64_t seed) {
+        const Split split{groups, seed, 0, 0};
+        std::vector<std::uint8_t> held;
+        for (const std::int64_t unit : units) held.push_back(split.side_of(unit) == Side::validation);
+        return array_of(DType::b1, held);
+    });
 }
 
 }  // namespace ringback::bindings

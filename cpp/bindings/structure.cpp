@@ -39,6 +39,18 @@ Structure::Structure(py::handle spec, std::vector<Field>& fields) {
     }
 }
 
+std::size_t Structure::find(const std::string& key) const {
+    std::size_t i = 0;
+    while (i < keys_.size() && !(PyUnicode_Check(keys_[i].ptr()) && keys_[i].cast<std::string>() == key)) ++i;
+    return i;
+}
+
+std::pair<std::size_t, std::size_t> Structure::leaves() const {
+    if (kind_ == Kind::leaf) return {field_, field_ + 1};
+    if (children_.empty()) return {0, 0};
+    return {children_.front().leaves().first, children_.back().leaves().second};
+}
+
 py::object Structure::check_dict(PyObject* value, const char* prefix) const {
     if (!PyDict_Check(value)) throw TypeMistake(prefix + path_ + " must be a dict, got " + shown(value));
     if (static_cast<std::size_t>(PyDict_Size(value)) != keys_.size()) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ringback/schema.hpp"
@@ -43,6 +44,23 @@ class Structure {
         for (std::size_t i = 0; i < children_.size(); ++i) built[i] = children_[i].build(leaf);
         return built;
     }
+
+    // Of a dict: the same without one of its children; of that child alone.
+    template <class Leaf>
+    pybind11::object build_without(std::size_t skipped, Leaf&& leaf) const {
+        pybind11::dict built;
+        for (std::size_t i = 0; i < children_.size(); ++i)
+            if (i != skipped) built[keys_[i]] = children_[i].build(leaf);
+        return built;
+    }
+    const Structure& child_at(std::size_t i) const noexcept { return children_[i]; }
+    std::size_t size() const noexcept { return children_.size(); }
+    // Of a dict: the value of one of its keys.
+    pybind11::object item_of(PyObject* value, std::size_t i) const { return child(value, i, ""); }
+    // Of a dict: the place of a key, or as many as there are.
+    std::size_t find(const std::string& key) const;
+    // The fields of its leaves: [first, end).
+    std::pair<std::size_t, std::size_t> leaves() const;
 
     const std::string& path() const noexcept { return path_; }
 

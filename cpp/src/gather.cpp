@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kBlock = 16;       // bytes copied at once
 constexpr std::size_t kMostBlocks = 16;  // rows longer than that are left to memcpy
 constexpr std::size_t kRun = 4;  // rows whose fields are copied one field after the other, while they are in the cache
-constexpr std::uint64_t kInPool = std::uint64_t{1} << 63;
+constexpr std::uint64_t kInPool = std::uint64_t{1} << 63, kNothing = ~std::uint64_t{0};
 
 // How many rows ahead of the copying memory is asked for: enough to hide its latency, not more than is in flight at
 // once.
@@ -62,16 +62,6 @@ void prefetch_columns(const StepStore& store, std::uint32_t row) noexcept {
 
 }  // namespace
 
-void window_rows(const StepStore& store, const Episode& episode, std::int64_t t,
-                 std::span<std::uint32_t> rows) noexcept {
-    const auto page_rows = static_cast<std::uint32_t>(store.rows_per_page());
-    for (std::size_t i = 0; i < rows.size();) {
-        std::uint32_t row = store.row_of(episode, t + static_cast<std::int64_t>(i));
-        const std::size_t left = page_rows - (row & (page_rows - 1));
-        for (const std::size_t stop = std::min(rows.size(), i + left); i < stop; ++i) rows[i] = row++;
-    }
-}
-
 Gather::Copier Gather::copier_for(std::size_t bytes) noexcept {
     static constexpr auto kCopiers = []<std::size_t... kBlocks>(std::index_sequence<kBlocks...>) {
         return std::array<Copier, sizeof...(kBlocks)>{&copy_blocks<kBlocks + 1>...};
@@ -114,28 +104,35 @@ void Gather::copy_small(const Plan& plan, const std::byte* const* records, std::
     }
 }
 
-void Gather::copy_columns(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t begin,
-                          std::size_t end) const noexcept {
-    for (const ColumnCopy& copy : own_.columns)
-        for (std::size_t i = begin; i < end; ++i)
-            std::memcpy(copy.data + i * copy.bytes, store.column(copy.column, rows[i]), copy.bytes);
+void Gather::copy_columns(const StepStore& store, const Plan& plan, const Source* sources, std::size_t begin,
+                          std::size_t end) noexcept {
+    for (const ColumnCopy& copy : plan.columns)
+        for (std::size_t i = begin; i < end; ++i) {
+            std::byte* const target = copy.data + i * copy.bytes;
+            const auto index = static_cast<std::uint32_t>(sources[i]);
+            if (sources[i] == kNothing)
+                std::memset(target, 0, copy.bytes);
+            else if ((sources[i] & kInPool) != 0)
+                std::memcpy(target, store.entry_column(copy.column, index), copy.bytes);
+            else
+                std::memcpy(target, store.column(copy.column, index), copy.bytes);
+        }
 }
 
-void Gather::copy_successor_columns(const StepStore& store, std::size_t begin, std::size_t end) const noexcept {
-    for (const ColumnCopy& copy : next_.columns)
-        for (std::size_t i = begin; i < end; ++i) {
-            const SuccessorIndex from = successor_index_[i];
-            const auto index = static_cast<std::uint32_t>(from);
-            std::memcpy(
-                copy.data + i * copy.bytes,
-                (from & kInPool) != 0 ? store.entry_column(copy.column, index) : store.column(copy.column, index),
-                copy.bytes);
-        }
+void Gather::make_room(const Schema& schema, std::size_t count, bool resolving) {
+    records_.resize(count);
+    if (!schema.columns().empty()) own_sources_.resize(count);
+    if (!resolving) return;
+    last_records_.resize(count);
+    last_rows_.resize(count);
+    successors_.resize(count);
+    successor_sources_.resize(count);
+    reduced_.resize(count);
 }
 
 // Finds the last summed step of the start in `row`, sums on the way, and finds where its successor lies.
 template <bool kReduce>
-void Gather::resolve(const StepStore& store, std::uint32_t row, std::size_t i, NStep n_step) noexcept {
+void Gather::resolve(const StepStore& store, std::uint32_t row, std::size_t i, const NStep& n_step) noexcept {
     const Schema& schema = store.schema();
     const std::byte* record = store.record(row);
     records_[i] = record;
@@ -143,7 +140,7 @@ void Gather::resolve(const StepStore& store, std::uint32_t row, std::size_t i, N
         const std::size_t reward = schema.place(schema.reward_index()).offset;
         const StepTime& step = store.time(row);
         Reduced sum{float_at(record + reward), n_step.gamma, 1};
-        sum.steps = resolve_window(store.episode(step.episode).extent(), step.t, step.t + n_step.n).count;
+        sum.steps = resolve_window(store.episode(step.episode).extent(), step.t, step.t + n_step.of(i)).count;
         for (std::int64_t k = 1; k < sum.steps; ++k) {
             row = store.next_row(row);
             sum.reward += sum.discount * static_cast<double>(float_at(store.record(row) + reward));
@@ -153,20 +150,31 @@ void Gather::resolve(const StepStore& store, std::uint32_t row, std::size_t i, N
         record = store.record(row);
     }
     last_records_[i] = record;
+    last_rows_[i] = row;
     if (const std::uint32_t link = store.tag_of(record).link; link == 0) {
         const std::uint32_t next = store.next_row(row);
         successors_[i] = store.record(next);
-        successor_index_[i] = next;
+        successor_sources_[i] = next;
         if (store.next_is_adjacent(row)) return;
     } else {
         successors_[i] = store.entry_record(link - 1);
-        successor_index_[i] = kInPool | (link - 1);
+        successor_sources_[i] = kInPool | (link - 1);
     }
     prefetch_span(successors_[i], schema.observation_bytes());
 }
 
+// The same for a row that need not be there.
+void Gather::resolve_any(const StepStore& store, std::uint32_t row, std::size_t i, const NStep& n_step) noexcept {
+    if (row != kNoRow)
+        return n_step.n > 1 ? resolve<true>(store, row, i, n_step) : resolve<false>(store, row, i, n_step);
+    records_[i] = last_records_[i] = successors_[i] = nothing_.data();
+    last_rows_[i] = kNoRow;
+    successor_sources_[i] = kNothing;
+    reduced_[i] = {0.0, 0.0, 0};
+}
+
 template <bool kReduce>
-void Gather::gather_transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step,
+void Gather::gather_transitions(const StepStore& store, std::span<const std::uint32_t> rows, const NStep& n_step,
                                 const TransitionOut& out) {
     const Schema& schema = store.schema();
     const std::size_t count = rows.size();
@@ -211,76 +219,277 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
                                  static_cast<float>(1 - terminated);
             if (to.steps != nullptr) to.steps[i] = kReduce ? reduced[i].steps : 1;
         }
-        copy_small(own_, records_.data(), begin, end);
+        copy_small(observation_, records_.data(), begin, end);
+        copy_small(step_, records_.data(), begin, end);
         copy_small(next_, successors_.data(), begin, end);
-        copy_columns(store, rows, begin, end);
-        copy_successor_columns(store, begin, end);
+        if (!has_columns) continue;
+        for (std::size_t i = begin; i < end; ++i) own_sources_[i] = rows[i];
+        copy_columns(store, observation_, own_sources_.data(), begin, end);
+        copy_columns(store, step_, own_sources_.data(), begin, end);
+        copy_columns(store, next_, successor_sources_.data(), begin, end);
     }
 }
 
 void Gather::transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step,
-                         const TransitionOut& out) {
+                         const StackFill& fill, const TransitionOut& out) {
     const std::size_t count = rows.size();
     const Schema& schema = store.schema();
     n_step.n = std::min(n_step.n, store.capacity());
-    plan(schema, out.fields, count, own_);
+    plan(schema, out.observation, count, observation_);
+    plan(schema, out.fields, count, step_);
     if (n_step.n == 1)
-        plan_small(own_, schema.place(schema.reward_index()).offset, sizeof(float), count, bytes_of(out.reward));
+        plan_small(step_, schema.place(schema.reward_index()).offset, sizeof(float), count, bytes_of(out.reward));
     plan(schema, out.next_observation, count, next_);
-    records_.resize(count);
-    last_records_.resize(count);
-    successors_.resize(count);
-    successor_index_.resize(count);
-    if (n_step.n > 1) {
-        reduced_.resize(count);
+    make_room(schema, count, true);
+    if (n_step.n > 1)
         gather_transitions<true>(store, rows, n_step, out);
-    } else {
+    else
         gather_transitions<false>(store, rows, n_step, out);
+    copy_stacks(store, out.stacks, count, fill, [&](std::size_t i) { return StackEnd{rows[i], false}; });
+    copy_stacks(store, out.next_stacks, count, fill, [&](std::size_t i) { return StackEnd{last_rows_[i], true}; });
+}
+
+void Gather::sequences(const StepStore& store, const WindowRows& windows, NStep n_step, const StackFill& fill,
+                       const SequenceOut& out) {
+    n_step.n = std::min(n_step.n, store.capacity());
+    copy_rows(store, windows, n_step, out);
+    put_flags(store, windows, n_step, out);
+    const std::vector<std::uint32_t>&rows = windows.rows, &arrived = windows.arrived;
+    copy_stacks(store, out.stacks, rows.size(), fill, [&](std::size_t i) {
+        const bool behind = rows[i] == kNoRow && !arrived.empty();
+        return StackEnd{behind ? arrived[i] : rows[i], behind};
+    });
+    copy_stacks(store, out.next_stacks, rows.size(), fill,
+                [&](std::size_t i) { return StackEnd{last_rows_[i], true}; });
+    for (const FieldOut& field : out.start_fields) {
+        const std::size_t bytes = store.schema().place(field.field).bytes;
+        for (std::size_t w = 0; w < windows.windows; ++w) {
+            const std::uint32_t row = rows[windows.first_of(w)];
+            if (row == kNoRow)
+                std::memset(field.data + w * bytes, 0, bytes);
+            else
+                std::memcpy(field.data + w * bytes, store.field(row, field.field), bytes);
+        }
     }
 }
 
-void Gather::sequences(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t length,
-                       const SequenceOut& out) {
+// All but flags and stacks.
+void Gather::copy_rows(const StepStore& store, const WindowRows& windows, const NStep& n_step, const SequenceOut& out) {
     const Schema& schema = store.schema();
+    const std::vector<std::uint32_t>&rows = windows.rows, &arrived = windows.arrived;
     const std::size_t count = rows.size();
-    const std::size_t ahead = rows_ahead(schema, 48), run = schema.columns().empty() ? kRun : 1;
-    plan(schema, out.fields, count, own_);
-    plan_small(own_, schema.place(schema.reward_index()).offset, sizeof(float), count, bytes_of(out.reward));
-    records_.resize(count);
+    const bool has_columns = !schema.columns().empty(), by_arrival = !arrived.empty();
+    const bool reduced = n_step.n > 1;
+    const bool resolving = reduced || !out.next_observation.empty() || !out.next_stacks.empty();
+    const std::size_t ahead = rows_ahead(schema, 48), run = has_columns ? 1 : kRun;
+    plan(schema, out.observation, count, observation_);
+    plan(schema, out.fields, count, step_);
+    plan(schema, out.next_observation, count, next_);
+    plan(schema, {}, count, reward_);
+    if (!reduced)
+        plan_small(reward_, schema.place(schema.reward_index()).offset, sizeof(float), count, bytes_of(out.reward));
+    make_room(schema, count, resolving);
+    nothing_.assign(schema.record_bytes() + kBlock, std::byte{0});
+    if (by_arrival) {
+        observed_.resize(count);
+        arrived_.resize(count);
+        if (has_columns) observed_sources_.resize(count);
+    }
 
     const std::byte* const base = store.record(0);
+    const std::byte* const nothing = nothing_.data();
     const std::size_t stride = schema.record_bytes();
-    const bool has_columns = !schema.columns().empty();
     const std::byte** const records = records_.data();
     const std::int64_t* const numbers = store.numbers();
-    const auto fetch = [&, base, stride, records, has_columns](std::size_t i) {
-        const std::byte* const record = base + rows[i] * stride;
-        records[i] = record;
-        prefetch_span(record, stride, 16);
-        prefetch(&numbers[rows[i]]);
-        if (has_columns) prefetch_columns(store, rows[i]);
+    const std::uint32_t* const row_of = rows.data();
+    const auto fetch = [&, base, nothing, stride, records, row_of, numbers, has_columns](std::size_t i) {
+        const std::uint32_t row = row_of[i];
+        records[i] = nothing;
+        if (row == kNoRow) return;
+        records[i] = base + row * stride;
+        prefetch_span(records[i], stride, 16);
+        prefetch(&numbers[row]);
+        if (has_columns) prefetch_columns(store, row);
+    };
+    // The observation that is there by arrivals: the step's own, or, behind the last step, what that led to.
+    const auto observe = [&](std::size_t i) {
+        arrived_[i] = arrived[i] == kNoRow ? nothing : store.record(arrived[i]);
+        observed_[i] = records[i];
+        if (has_columns) observed_sources_[i] = row_of[i] == kNoRow ? kNothing : row_of[i];
+        if (row_of[i] != kNoRow || arrived[i] == kNoRow) return;
+        const std::uint32_t entry = store.tag(arrived[i]).link - 1;
+        observed_[i] = store.entry_record(entry);
+        if (has_columns) observed_sources_[i] = kInPool | entry;
     };
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
     for (std::size_t begin = 0; begin < count; begin += run) {
         const std::size_t end = std::min(begin + run, count);
         for (std::size_t i = begin + ahead; i < std::min(end + ahead, count); ++i) fetch(i);
-        copy_small(own_, records_.data(), begin, end);
-        copy_columns(store, rows, begin, end);
-        for (std::size_t i = begin; i < end; ++i) out.ids[i] = numbers[rows[i]];
+        if (resolving)
+            for (std::size_t i = begin; i < end; ++i) resolve_any(store, row_of[i], i, n_step);
+        if (by_arrival)
+            for (std::size_t i = begin; i < end; ++i) observe(i);
+        const std::byte* const* const observed = by_arrival ? observed_.data() : records;
+        copy_small(observation_, observed, begin, end);
+        copy_small(step_, records, begin, end);
+        copy_small(reward_, by_arrival ? arrived_.data() : records, begin, end);
+        if (!next_.small.empty()) copy_small(next_, successors_.data(), begin, end);
+        for (std::size_t i = begin; i < end; ++i) out.ids[i] = row_of[i] == kNoRow ? -1 : numbers[row_of[i]];
+        if (!has_columns) continue;
+        for (std::size_t i = begin; i < end; ++i) own_sources_[i] = row_of[i] == kNoRow ? kNothing : row_of[i];
+        copy_columns(store, observation_, by_arrival ? observed_sources_.data() : own_sources_.data(), begin, end);
+        copy_columns(store, step_, own_sources_.data(), begin, end);
+        copy_columns(store, next_, successor_sources_.data(), begin, end);
     }
+}
 
-    // A window lies inside one episode: only its first row can begin it, only its last row can end it.
+// A piece lies inside one episode: only its first row can begin that, only its last row can end it, unless more rewards
+// than one are summed.
+void Gather::put_flags(const StepStore& store, const WindowRows& windows, const NStep& n_step, const SequenceOut& out) {
+    const std::size_t count = windows.rows.size(), stride = windows.stride;
     std::memset(out.done, 0, count * sizeof(float));
     for (std::uint8_t* flags : {out.terminated, out.truncated, out.first, out.last}) std::memset(flags, 0, count);
-    for (std::size_t begin = 0; begin < count; begin += length) {
-        const std::size_t end = begin + length - 1;
-        const StepTime newest = store.time(rows[end]);
-        const std::uint8_t flags = store.tag(rows[end]).flags;
-        out.first[begin] = newest.t + 1 == static_cast<std::int64_t>(length);
-        out.last[end] = newest.t + 1 == store.episode(newest.episode).end;
-        out.terminated[end] = (flags & kTerminated) != 0;
-        out.truncated[end] = (flags & kTruncated) != 0;
-        out.done[end] = (flags & kTerminated) != 0 ? 1.0F : 0.0F;
+    const auto put_end = [&](std::size_t i, std::uint8_t flags) {
+        out.terminated[i] = (flags & kTerminated) != 0;
+        out.truncated[i] = (flags & kTruncated) != 0;
+        out.done[i] = (flags & kTerminated) != 0 ? 1.0F : 0.0F;
+    };
+    const bool by_arrival = !windows.arrived.empty();
+    for (const WindowRows::Piece& piece : windows.pieces) {
+        const Episode& episode = store.episode(piece.slot);
+        const std::size_t last = piece.out + static_cast<std::size_t>(piece.count - 1) * stride;
+        const std::int64_t newest = by_arrival && !episode.open ? episode.end : episode.end - 1;
+        if (piece.t == 0) out.first[piece.out] = 1;
+        if (piece.t + piece.count - 1 != newest) continue;
+        const bool behind = by_arrival && newest == episode.end;  // the row behind the last step
+        if (!by_arrival || behind) out.last[last] = 1;
+        if (!by_arrival || behind) put_end(last, store.tag(episode.newest).flags);
+    }
+    const bool reduced = n_step.n > 1;
+    if (reduced)
+        for (std::size_t i = 0; i < count; ++i) {
+            if (last_rows_[i] != kNoRow) put_end(i, store.tag_of(last_records_[i]).flags);
+            out.reward[i] = static_cast<float>(reduced_[i].reward);
+        }
+    for (std::size_t i = 0; (out.discount != nullptr || out.steps != nullptr) && i < count; ++i) {
+        const bool there = windows.rows[i] != kNoRow;
+        const double discount = !there ? 0.0 : reduced ? reduced_[i].discount : n_step.gamma;
+        if (out.discount != nullptr) out.discount[i] = static_cast<float>(discount) * (1.0F - out.done[i]);
+        if (out.steps != nullptr) out.steps[i] = !there ? 0 : reduced ? reduced_[i].steps : 1;
+    }
+    if (out.valid != nullptr) std::memset(out.valid, 0, count);
+    if (out.mask != nullptr) std::memset(out.mask, 0, count);
+    for (std::size_t w = 0; w < windows.windows; ++w) {
+        const auto burn_in = static_cast<std::size_t>(windows.burn_in_lengths[w]);
+        const std::size_t rows = burn_in + static_cast<std::size_t>(windows.lengths[w]), at = windows.first_of(w);
+        if (out.valid != nullptr)
+            for (std::size_t k = 0; k < rows; ++k) out.valid[at + k * stride] = 1;
+        if (out.mask != nullptr)
+            for (std::size_t k = burn_in; k < rows; ++k) out.mask[at + k * stride] = 1;
+    }
+}
+
+namespace {
+
+template <class T>
+void fill_with(std::byte* target, std::size_t bytes, double value) noexcept {
+    const T converted = static_cast<T>(value);
+    for (std::size_t i = 0; i < bytes; i += sizeof(T)) std::memcpy(target + i, &converted, sizeof(T));
+}
+
+// IEEE half precision, rounded to nearest even, from a value that float32 holds.
+std::uint16_t half_of(float value) noexcept {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000U);
+    const std::uint32_t magnitude = bits & 0x7fffffffU;
+    if (magnitude > 0x7f800000U) return static_cast<std::uint16_t>(sign | 0x7e00U);
+    if (magnitude >= 0x47800000U) return static_cast<std::uint16_t>(sign | 0x7c00U);
+    if (magnitude < 0x38800000U) {  // below the smallest normal number: units of 2^-24
+        float absolute;
+        std::memcpy(&absolute, &magnitude, sizeof absolute);
+        const float shifted = absolute * 16777216.0F + 8388608.0F;  // rounds to whole units
+        std::uint32_t rounded;
+        std::memcpy(&rounded, &shifted, sizeof rounded);
+        return static_cast<std::uint16_t>(sign | (rounded & 0x7fffU));
+    }
+    const std::uint32_t rebased = magnitude - 0x38000000U;
+    return static_cast<std::uint16_t>(sign | ((rebased + 0xfffU + (rebased >> 13 & 1U)) >> 13));
+}
+
+void fill_frame(DType dtype, std::byte* target, std::size_t bytes, double value) noexcept {
+    switch (dtype) {
+        case DType::b1:
+            return fill_with<std::uint8_t>(target, bytes, value != 0.0 ? 1.0 : 0.0);
+        case DType::u8:
+            return fill_with<std::uint8_t>(target, bytes, value);
+        case DType::i8:
+            return fill_with<std::int8_t>(target, bytes, value);
+        case DType::i16:
+            return fill_with<std::int16_t>(target, bytes, value);
+        case DType::u16:
+            return fill_with<std::uint16_t>(target, bytes, value);
+        case DType::i32:
+            return fill_with<std::int32_t>(target, bytes, value);
+        case DType::u32:
+            return fill_with<std::uint32_t>(target, bytes, value);
+        case DType::i64:
+            return fill_with<std::int64_t>(target, bytes, value);
+        case DType::u64:
+            return fill_with<std::uint64_t>(target, bytes, value);
+        case DType::f32:
+            return fill_with<float>(target, bytes, value);
+        case DType::f64:
+            return fill_with<double>(target, bytes, value);
+        case DType::f16:
+            break;
+    }
+    const std::uint16_t half = half_of(static_cast<float>(value));
+    for (std::size_t i = 0; i < bytes; i += sizeof half) std::memcpy(target + i, &half, sizeof half);
+}
+
+}  // namespace
+
+// Frames that lie behind each other in memory are copied at once.
+template <class EndOf>
+void Gather::copy_stacks(const StepStore& store, std::span<const StackOut> stacks, std::size_t count,
+                         const StackFill& fill, EndOf&& end_of) {
+    const Schema& schema = store.schema();
+    for (const StackOut& stack : stacks) {
+        const std::size_t field = stack.field, bytes = schema.place(field).bytes;
+        const auto frames = static_cast<std::size_t>(stack.frames);
+        frames_.resize(frames);
+        if (!fill.first) {
+            fill_frame_.resize(bytes);
+            fill_frame(schema.field(field).dtype, fill_frame_.data(), bytes, fill.value);
+        }
+        for (std::size_t i = 0; i < count; ++i) {
+            std::byte* target = stack.data + i * frames * bytes;
+            const StackEnd end = end_of(i);
+            if (end.row == kNoRow) {
+                std::memset(target, 0, frames * bytes);
+                continue;
+            }
+            const StepTime& time = store.time(end.row);
+            const Episode& episode = store.episode(time.episode);
+            const std::int64_t newest = time.t + (end.successor ? 1 : 0);
+            const Window window = resolve_window({0, newest + 1}, newest + 1 - stack.frames, newest + 1);
+            for (std::int64_t k = window.fill_left; k < stack.frames; ++k) {
+                const std::int64_t t = window.first + k - window.fill_left;
+                frames_[static_cast<std::size_t>(k)] =
+                    t > time.t ? store.successor(end.row, field) : store.field(store.row_of(episode, t), field);
+            }
+            for (std::int64_t k = 0; k < window.fill_left; ++k)
+                frames_[static_cast<std::size_t>(k)] =
+                    fill.first ? frames_[static_cast<std::size_t>(window.fill_left)] : fill_frame_.data();
+            for (std::size_t k = 0; k < frames;) {
+                std::size_t adjacent = 1;
+                while (k + adjacent < frames && frames_[k + adjacent] == frames_[k] + adjacent * bytes) ++adjacent;
+                std::memcpy(target, frames_[k], adjacent * bytes);
+                target += adjacent * bytes;
+                k += adjacent;
+            }
+        }
     }
 }
 

@@ -58,9 +58,13 @@ void Sampler::refuse_steps(std::int64_t count, std::int64_t stored) {
                                 (stored == 0 ? "" : "; pass replace=True to draw steps more than once"));
 }
 
-void Sampler::refuse_windows(std::int64_t count, std::int64_t starts, std::int64_t length) {
-    throw std::invalid_argument("batch_size must be <= the valid starts of windows of " + std::to_string(length) +
-                                " steps (" + std::to_string(starts) + "), got " + std::to_string(count) +
+void Sampler::refuse_windows(std::int64_t count, std::int64_t starts, const WindowSpec& spec) {
+    const std::string what =
+        spec.whole         ? "finished and wholly stored episodes of at most " + std::to_string(spec.length) + " steps"
+        : spec.length == 1 ? "steps that can be drawn"
+                           : "valid starts of windows of " + std::to_string(spec.length) + " steps";
+    throw std::invalid_argument("batch_size must be <= the " + what + " (" + std::to_string(starts) + "), got " +
+                                std::to_string(count) +
                                 (starts == 0 ? "" : "; pass replace=True to draw starts more than once"));
 }
 
@@ -75,13 +79,10 @@ void Sampler::draw_windows(Rng& rng, const StepStore& store, const WindowIndex& 
                            std::span<WindowStart> out) {
     const auto count = static_cast<std::int64_t>(out.size());
     const std::int64_t total = index.starts.total();
-    if (total == 0 || (!replace && count > total)) refuse_windows(count, total, index.length);
+    if (total == 0 || (!replace && count > total)) refuse_windows(count, total, index.spec);
     drawn_.resize(out.size());
     draw(rng, total, replace, drawn_);
-    for (std::size_t i = 0; i < out.size(); ++i) {
-        const auto [slot, place] = index.starts.find(drawn_[i]);
-        out[i] = {static_cast<std::uint32_t>(slot), store.episode(static_cast<std::uint32_t>(slot)).first + place};
-    }
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = store.window_start(index, drawn_[i]);
 }
 
 }  // namespace ringback

@@ -13,6 +13,7 @@ namespace ringback {
 
 namespace {
 
+constexpr std::int64_t kNewUnit = -1;  // a unit of its own
 constexpr std::int64_t kMaxCapacity = std::int64_t{1} << 30;
 constexpr std::int64_t kMaxPageRows = 64, kMaxPageBytes = 16384, kMinPages = 64;
 
@@ -145,6 +146,7 @@ void StepStore::write(const StepRows& rows, std::span<const StreamKey> streams, 
     for (std::size_t i = 0; i < rows.count; ++i) {
         StreamTable::Node* stream = streams_.find(streams[i]);
         ids[i] = write_one(rows, i, stream, streams[i], rows.terminated[i] != 0, rows.truncated[i] != 0);
+        if (listener_ != nullptr) listener_->step_written(*this);
     }
 }
 
@@ -175,14 +177,17 @@ void StepStore::write_chunk(const StepRows& rows, const StreamKey& stream, std::
         check_matches({1, rows.fields, rows.successors}, {&stream, 1});
     reserve(rows.count, 1);
 
+    std::int64_t unit = kNewUnit;
     if (gap && node != nullptr) {
-        if (node->second.state == StreamTable::State::open) split_off(node);
+        const bool open = node->second.state == StreamTable::State::open;
+        unit = open ? episodes_[node->second.episode].unit : node->second.unit;
+        if (open) split_off(node);
         streams_.forget(node);
         node = nullptr;
     }
     if (rows.count == 0) {
         if (gap && !(terminated || truncated)) {  // where the next chunk is to start
-            streams_.sleep(streams_.open(stream, kNoEpisode), start);
+            streams_.sleep(streams_.open(stream, kNoEpisode), start, unit == kNewUnit ? units_++ : unit);
             streams_.forget_surplus();
         }
         if (node == nullptr || !(terminated || truncated)) return;
@@ -194,13 +199,14 @@ void StepStore::write_chunk(const StepRows& rows, const StreamKey& stream, std::
         return;
     }
     if (gap) {
-        const std::uint32_t slot = begin_episode(start);
+        const std::uint32_t slot = begin_episode(stream, start, unit);
         node = streams_.open(stream, slot);
         episodes_[slot].stream = node;
     }
     for (std::size_t i = 0; i < rows.count; ++i) {
         const bool last = i + 1 == rows.count;
         ids[i] = write_one(rows, i, node, stream, last && terminated, last && truncated);
+        if (listener_ != nullptr) listener_->step_written(*this);
     }
 }
 
@@ -255,25 +261,25 @@ std::int64_t StepStore::write_one(const StepRows& rows, std::size_t i, StreamTab
     const Match match = compare(stream, rows, i);
     if (match == Match::differs && mismatch_ == Mismatch::split) {
         // The key lives on: a named stream's chunks count on, a numbered one begins anew.
-        const std::int64_t end = episodes_[stream->second.episode].end;
+        const std::int64_t end = episodes_[stream->second.episode].end, unit = episodes_[stream->second.episode].unit;
         split_off(stream);
-        stream->second.episode = begin_episode(std::holds_alternative<std::string>(key) ? end : 0);
+        stream->second.episode = begin_episode(key, std::holds_alternative<std::string>(key) ? end : 0, unit);
         episodes_[stream->second.episode].stream = stream;
     } else if (match == Match::differs) {
         ++kept_;
     }
     if (stream == nullptr) {
-        stream = streams_.open(key, begin_episode(0));
+        stream = streams_.open(key, begin_episode(key, 0, kNewUnit));
         episodes_[stream->second.episode].stream = stream;
     } else if (stream->second.state == StreamTable::State::dormant) {
-        streams_.wake(stream, begin_episode(stream->second.next_t));
-        episodes_[stream->second.episode].stream = stream;
+        wake(stream);
+    } else if (split_.block > 0) {
+        begin_block_if_due(stream);
     }
     if (written_ >= capacity_) {
         evict();
         if (stream->second.state == StreamTable::State::dormant) {  // that was the last live step of this very episode
-            streams_.wake(stream, begin_episode(stream->second.next_t));
-            episodes_[stream->second.episode].stream = stream;
+            wake(stream);
         }
         streams_.forget_surplus();
     }
@@ -374,7 +380,14 @@ void StepStore::evict() {
 
 // ---- episodes ----
 
-std::uint32_t StepStore::begin_episode(std::int64_t t) {
+void StepStore::wake(StreamTable::Node* stream) {
+    const std::int64_t t = stream->second.next_t;
+    const bool new_block = split_.block > 0 && block_begins(t);
+    streams_.wake(stream, begin_episode(stream->first, t, new_block ? kNewUnit : stream->second.unit));
+    episodes_[stream->second.episode].stream = stream;
+}
+
+std::uint32_t StepStore::begin_episode(const StreamKey& key, std::int64_t t, std::int64_t unit) {
     if (free_episodes_.empty()) {
         free_episodes_.push_back(static_cast<std::uint32_t>(episodes_.size()));
         episodes_.emplace_back();
@@ -382,8 +395,18 @@ std::uint32_t StepStore::begin_episode(std::int64_t t) {
     }
     const std::uint32_t slot = free_episodes_.back();
     free_episodes_.pop_back();
-    const std::uint32_t lane = take_lane();
-    episodes_[slot] = {births_++, t, t, 0, lane, 0, true, true, nullptr};
+    const auto* const number = std::get_if<std::int64_t>(&key);
+    Episode& episode = episodes_[slot];
+    episode = {};
+    episode.birth = births_++;
+    episode.first = episode.end = t;
+    episode.lane = take_lane();
+    episode.unit = unit == kNewUnit ? units_++ : unit;
+    episode.numbered = number != nullptr;
+    episode.number = number == nullptr ? 0 : *number;
+    episode.in_use = episode.open = true;
+    episode.side = side_of(episode);
+    if (runs_.tracked()) join_run(slot);
     ++episode_count_;
     ++open_count_;
     return slot;
@@ -397,6 +420,7 @@ void StepStore::finish_episode(std::uint32_t slot, std::uint8_t flags) {
     --open_count_;
     free_lanes_.push_back(episode.lane);
     if (episode.stream != nullptr && !streams_.finish(episode.stream)) episode.stream = nullptr;
+    if (!windows_.empty()) count_windows(slot);
 }
 
 // Ends the stream's open episode as truncated and parts the two: the stream stays in the table, without an episode.
@@ -412,7 +436,7 @@ void StepStore::drop_episode(std::uint32_t slot) {
     if (episode.open) {
         free_lanes_.push_back(episode.lane);
         --open_count_;
-        streams_.sleep(episode.stream, episode.end);
+        streams_.sleep(episode.stream, episode.end, episode.unit);
     } else if (episode.stream != nullptr) {
         streams_.forget(episode.stream);
     }
@@ -420,6 +444,7 @@ void StepStore::drop_episode(std::uint32_t slot) {
     episode.stream = nullptr;
     --episode_count_;
     free_episodes_.push_back(slot);
+    if (runs_.tracked()) runs_.drop(slot);
     if (!windows_.empty()) count_windows(slot);
 }
 
@@ -477,48 +502,133 @@ const std::byte* StepStore::successor(std::uint32_t row, std::size_t leaf) const
     return place.in_column() ? entry_column(place.column, entry) : entry_record(entry) + place.offset;
 }
 
+// ---- splits ----
+
+Side Split::side_of(std::int64_t unit) const noexcept {
+    if (!is_set()) return Side::train;
+    const auto k = static_cast<std::uint64_t>(groups), u = static_cast<std::uint64_t>(unit);
+    Rng place(seed ^ ((u / k + 1) * 0xd1342543de82ef95ULL));
+    return place.below(k) == u % k ? Side::validation : Side::train;
+}
+
+bool StepStore::block_begins(std::int64_t t) const noexcept { return t % (split_.block + split_.gap) == 0; }
+
+Side StepStore::side_of(const Episode& episode) const noexcept {
+    const bool in_gap = split_.block > 0 && episode.end % (split_.block + split_.gap) >= split_.block;
+    return in_gap ? Side::unused : split_.side_of(episode.unit);
+}
+
+// A block, and the unused steps behind it, are episodes of their own as far as windows go: the step is written behind
+// the one before, in the same lane, and neither has a flag.
+void StepStore::begin_block_if_due(StreamTable::Node* stream) {
+    const std::uint32_t slot = stream->second.episode;
+    const std::int64_t t = episodes_[slot].end;
+    if (episodes_[slot].first == t) return;  // begun just now, behind a cut or a mismatch
+    const bool begins = block_begins(t);
+    if (!begins && (split_.gap == 0 || t % (split_.block + split_.gap) != split_.block)) return;
+    const std::int64_t unit = episodes_[slot].unit;
+    episodes_[slot].stream = nullptr;
+    finish_episode(slot, 0);
+    stream->second.episode = begin_episode(stream->first, t, begins ? kNewUnit : unit);
+    episodes_[stream->second.episode].stream = stream;
+}
+
+void StepStore::split(const Split& split) {
+    if (split_.is_set() && split != split_)
+        throw std::invalid_argument("a buffer must be split in one way, got another one than before");
+    if (split.block > 0 && !split_.is_set() && written_ > 0)
+        throw std::invalid_argument("a split by blocks must come before the first step, got " +
+                                    std::to_string(written_) + " steps");
+    split_ = split;
+    for (Episode& episode : episodes_)
+        if (split_.block == 0) episode.side = split_.side_of(episode.unit);
+    windows_.clear();
+    runs_.clear();
+}
+
 // ---- windows ----
 
-namespace {
-
-// Starts of windows of `length` steps that lie wholly in what is live of an episode.
-std::int64_t count_starts(const Episode& episode, std::int64_t length) noexcept {
-    if (!episode.in_use) return 0;
-    return resolve_window(episode.extent(), episode.first + length - 1, episode.end).count;  // as many as last steps
+void StepStore::join_run(std::uint32_t slot) {
+    const Episode& episode = episodes_[slot];
+    if (episode.numbered && episode.first == 0)
+        if (const Runs::Member* const last = runs_.newest_of(episode.number);
+            last != nullptr && episodes_[last->slot].side == episode.side) {
+            const std::uint32_t before = last->slot;
+            runs_.join(slot, episode.number, episodes_[before].end);
+            for (auto& window : windows_)
+                if (window->spec.cross) window->starts.set(before, 0);
+            return;
+        }
+    runs_.begin(slot, episode.numbered, episode.number);
 }
 
-}  // namespace
+Extent StepStore::run_rows(const Runs::Run& run, const WindowSpec& spec) const noexcept {
+    const auto position = [&](const Runs::Member& member, std::int64_t t) { return member.position(t, spec.arrival); };
+    const auto rows = [&](const Runs::Member& member) { return readable_rows(episodes_[member.slot].stored(), spec); };
+    return {position(run.oldest(), rows(run.oldest()).begin), position(run.newest(), rows(run.newest()).end)};
+}
+
+std::int64_t StepStore::count_starts(const WindowSpec& spec, std::uint32_t slot) const noexcept {
+    const Episode& episode = episodes_[slot];
+    if (!episode.in_use || (spec.side != Side::any && spec.side != episode.side)) return 0;
+    if (!spec.cross) return window_starts(episode.stored(), spec).count;
+    const Runs::Run& run = runs_.run_of(slot);
+    return run.newest().slot == slot ? window_starts(run_rows(run, spec), spec).count : 0;
+}
 
 void StepStore::count_windows(std::uint32_t slot) noexcept {
-    for (auto& window : windows_) window->starts.set(slot, count_starts(episodes_[slot], window->length));
+    for (auto& window : windows_) {
+        window->starts.set(slot, count_starts(window->spec, slot));
+        if (!window->spec.cross) continue;
+        const std::uint32_t newest = runs_.run_of(slot).newest().slot;
+        if (newest != slot) window->starts.set(newest, count_starts(window->spec, newest));
+    }
 }
 
-const WindowIndex* StepStore::window_index(std::int64_t length) const noexcept {
+WindowStart StepStore::window_start(const WindowIndex& index, std::int64_t rank) const noexcept {
+    const auto [leaf, place] = index.starts.find(rank);
+    const auto slot = static_cast<std::uint32_t>(leaf);
+    if (!index.spec.cross) return {slot, window_starts(episodes_[slot].stored(), index.spec).at(place)};
+    const Runs::Run& run = runs_.run_of(slot);
+    const std::int64_t position = window_starts(run_rows(run, index.spec), index.spec).at(place);
+    const Runs::Member& member = run.members[Runs::find(run, position, index.spec.arrival)];
+    return {member.slot, position - member.position(0, index.spec.arrival)};
+}
+
+const WindowIndex* StepStore::window_index(const WindowSpec& spec) const noexcept {
     for (const auto& window : windows_)
-        if (window->length == length) return window.get();
+        if (window->spec == spec) return window.get();
     return nullptr;
 }
 
-void StepStore::prepare_windows(std::int64_t length) {
-    RB_ASSUME(length >= 1 && length <= capacity_);
-    if (window_index(length) != nullptr) return;
+void StepStore::prepare_windows(const WindowSpec& spec) {
+    if (window_index(spec) != nullptr) return;
+    if (spec.cross && !runs_.tracked()) {
+        runs_.track();
+        std::vector<std::uint32_t> by_birth;
+        for (std::uint32_t slot = 0; slot < episodes_.size(); ++slot)
+            if (episodes_[slot].in_use) by_birth.push_back(slot);
+        std::sort(by_birth.begin(), by_birth.end(),
+                  [&](std::uint32_t a, std::uint32_t b) { return episodes_[a].birth < episodes_[b].birth; });
+        for (const std::uint32_t slot : by_birth) join_run(slot);
+    }
     auto window = std::make_unique<WindowIndex>();
-    window->length = length;
+    window->spec = spec;
     window->starts.grow(episodes_.size());
-    for (std::size_t slot = 0; slot < episodes_.size(); ++slot)
-        window->starts.set(slot, count_starts(episodes_[slot], length));
+    for (std::uint32_t slot = 0; slot < episodes_.size(); ++slot) window->starts.set(slot, count_starts(spec, slot));
     if (windows_.size() == kWindowIndexes) windows_.erase(windows_.begin());
     windows_.push_back(std::move(window));
 }
 
-std::vector<std::int64_t> StepStore::valid_starts(std::int64_t length) const {
+std::vector<std::int64_t> StepStore::valid_starts(const WindowSpec& spec) const {
+    RB_ASSUME(!spec.cross);
     std::vector<std::int64_t> starts;
-    length = std::min(length, capacity_ + 1);
     const std::int64_t first = oldest();
     for (std::int64_t offset = 0; offset < live(); ++offset) {
         const StepTime& step = time(row_at_offset(offset));
-        if (resolve_window(episodes_[step.episode].extent(), step.t, step.t + length).count == length)
-            starts.push_back(first + offset);
+        const Episode& episode = episodes_[step.episode];
+        if (spec.side != Side::any && spec.side != episode.side) continue;
+        if (window_starts(episode.stored(), spec).holds(step.t)) starts.push_back(first + offset);
     }
     return starts;
 }

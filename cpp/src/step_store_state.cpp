@@ -13,17 +13,21 @@ StepStore::State StepStore::state() const {
     State state;
     state.written = written_;
     state.births = births_;
+    state.units = units_;
+    state.split = split_;
     state.kept = kept_;
     for (std::uint32_t slot = 0; slot < episodes_.size(); ++slot) {
         const Episode& episode = episodes_[slot];
         if (!episode.in_use) continue;
         const bool has_stream = episode.stream != nullptr;
-        state.episodes.push_back({slot, episode.birth, episode.first, episode.end, episode.open, has_stream,
+        state.episodes.push_back({slot, episode.birth, episode.first, episode.end, episode.unit, episode.number,
+                                  episode.open, episode.numbered, has_stream,
                                   has_stream ? episode.stream->first : StreamKey()});
     }
     std::sort(state.episodes.begin(), state.episodes.end(),
               [](const auto& a, const auto& b) { return a.birth < b.birth; });
-    for (const auto* node : streams_.dormant()) state.dormant.push_back({node->first, node->second.next_t});
+    for (const auto* node : streams_.dormant())
+        state.dormant.push_back({node->first, node->second.next_t, node->second.unit});
     state.free_episodes = free_episodes_;
     return state;
 }
@@ -54,6 +58,12 @@ constexpr std::int64_t kMaxCount = std::int64_t{1} << 62;
 void StepStore::restore(const State& state) {
     RB_ASSUME(written_ == 0 && episodes_.empty());
     windows_.clear();
+    runs_.clear();
+    split_ = state.split;
+    require(split_.groups >= 0 && split_.groups < kMaxCount && split_.block >= 0 && split_.block < kMaxTime &&
+                split_.gap >= 0 && split_.gap < kMaxTime,
+            "the split is out of range");
+    require(state.units >= 0 && state.units < kMaxCount, "a counter is out of range");
     require(state.written >= 0 && state.written < kMaxCount && state.births >= 0 && state.births < kMaxCount &&
                 state.kept >= 0 && state.kept < kMaxCount,
             "a counter is out of range");
@@ -74,13 +84,20 @@ void StepStore::restore(const State& state) {
         require(e.first >= 0 && e.first < e.end && e.end < 2 * kMaxTime && e.end - e.first <= capacity_,
                 "an episode has no steps");
         require(e.birth >= 0 && e.birth < state.births, "an episode's birth is out of range");
+        require(e.unit >= 0 && e.unit < state.units, "an episode's unit is out of range");
         require(!e.open || e.has_stream, "an open episode has no stream");
         require(!e.has_stream || e.open || std::holds_alternative<std::string>(e.stream),
                 "a closed episode has a numbered stream");
         require(!e.has_stream || streams_.find(e.stream) == nullptr, "two episodes have one stream");
         steps += e.end - e.first;
         Episode& episode = episodes_[e.slot];
-        episode = {e.birth, e.first, e.first, 0, 0, 0, true, true, nullptr};
+        episode.birth = e.birth;
+        episode.first = episode.end = e.first;
+        episode.unit = e.unit;
+        episode.number = e.number;
+        episode.numbered = e.numbered;
+        episode.in_use = true;
+        episode.side = side_of(episode);
         restored_ends_[e.slot] = e.end;
         if (e.has_stream) {
             episode.stream = streams_.open(e.stream, e.slot);
@@ -95,11 +112,13 @@ void StepStore::restore(const State& state) {
     for (const DormantState& d : state.dormant) {
         require(streams_.find(d.stream) == nullptr, "two episodes have one stream");
         require(d.next_t >= 0 && d.next_t < 2 * kMaxTime, "a dormant stream's step is out of range");
-        streams_.sleep(streams_.open(d.stream, kNoEpisode), d.next_t);
+        require(d.unit >= 0 && d.unit < state.units, "a dormant stream's unit is out of range");
+        streams_.sleep(streams_.open(d.stream, kNoEpisode), d.next_t, d.unit);
     }
     streams_.forget_surplus();
     free_episodes_ = state.free_episodes;
     births_ = state.births;
+    units_ = state.units;
     kept_ = state.kept;
     written_ = first_number_ = state.written - steps;
     next_slot_ = oldest_slot_ = written_ % capacity_;
@@ -120,7 +139,8 @@ void StepStore::restore_rows(const RowContent& rows) {
         require(rows.t[i] == episode.end && episode.end < end, "a step is out of order");
         const bool last = rows.t[i] + 1 == end;
         const bool ended = last && !episode.open;
-        require(ended ? rows.flags[i] >= 1 && rows.flags[i] <= 3 : rows.flags[i] == 0,
+        const bool is_block = split_.block > 0;  // the end of a block has no flag
+        require(ended ? rows.flags[i] >= (is_block ? 0 : 1) && rows.flags[i] <= 3 : rows.flags[i] == 0,
                 "an end is not where the episode ends");
         require(rows.owned[i] != 0 || !last, "the newest step of an episode has no successor");
         if (episode.first == episode.end) episode.lane = take_lane();

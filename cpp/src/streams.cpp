@@ -35,10 +35,11 @@ StreamTable::Node* StreamTable::open(const StreamKey& key, std::uint32_t episode
     return &node;
 }
 
-void StreamTable::sleep(Node* node, std::int64_t next_t) {
+void StreamTable::sleep(Node* node, std::int64_t next_t, std::int64_t unit) {
     node->second.state = State::dormant;
     node->second.episode = kNoEpisode;
     node->second.next_t = next_t;
+    node->second.unit = unit;
     node->second.place = dormant_.insert(dormant_.end(), node);
 }
 

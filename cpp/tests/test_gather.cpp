@@ -1,13 +1,18 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "programs.hpp"
 #include "ringback/gather.hpp"
+#include "ringback/window_rows.hpp"
 #include "steps.hpp"
 
 using namespace ringback;
@@ -43,55 +48,53 @@ class Output {
     std::vector<std::byte> bytes_;
 };
 
-// All outputs of a batch. `odd` asks for every second field only, and for neither discounts nor step counts.
-struct Transitions {
-    Transitions(const Schema& schema, std::size_t count, bool odd)
-        : reward(count), done(count), discount(count), terminated(count), truncated(count), steps(count) {
-        for (std::size_t f = odd ? 1 : 0; f < schema.fields().size(); f += odd ? 2 : 1) {
-            if (f == schema.reward_index()) continue;
-            asked.push_back(f);
-            fields.emplace_back(count * schema.field(f).bytes);
-        }
-        for (std::size_t leaf = 0; leaf < schema.observation_count(); ++leaf)
-            next.emplace_back(count * schema.field(leaf).bytes);
-        for (std::size_t i = 0; i < asked.size(); ++i) out.fields.push_back({asked[i], fields[i].data()});
-        for (std::size_t leaf = 0; leaf < next.size(); ++leaf)
-            out.next_observation.push_back({leaf, next[leaf].data()});
-        out.reward = reward.data();
-        out.done = done.data();
-        out.terminated = terminated.data();
-        out.truncated = truncated.data();
-        if (odd) return;
-        out.discount = discount.data();
-        out.steps = steps.data();
-    }
+// What is asked for.
+struct Request {
+    std::vector<std::int64_t> frames;  // of each observation leaf's stack, 0: no stack
+    bool odd = false;                  // every second field only
+    bool next = true;
+    bool discounts = true, steps = true, masks = true;
+    NStep n_step = {};
+    std::vector<std::int64_t> each;  // of every row its own n
+    StackFill fill = {};
 
-    bool any_overrun() const {
-        for (const auto& f : fields)
-            if (f.is_overrun()) return true;
-        for (const auto& f : next)
-            if (f.is_overrun()) return true;
-        return reward.is_overrun() || done.is_overrun() || discount.is_overrun() || terminated.is_overrun() ||
-               truncated.is_overrun() || steps.is_overrun();
+    std::int64_t history() const {
+        std::int64_t most = 1;
+        for (const std::int64_t k : frames) most = std::max(most, k);
+        return most - 1;
     }
-
-    std::vector<std::size_t> asked;
-    std::vector<Output<std::byte>> fields, next;
-    Output<float> reward, done, discount;
-    Output<std::uint8_t> terminated, truncated;
-    Output<std::int64_t> steps;
-    TransitionOut out;
+    NStep summed() const { return {n_step.n, n_step.gamma, each.empty() ? nullptr : each.data()}; }
 };
 
-struct Sequences {
-    Sequences(const Schema& schema, std::size_t count)
-        : reward(count), done(count), terminated(count), truncated(count), first(count), last(count), ids(count) {
+// All outputs of a batch of `count` rows in `windows` windows.
+struct Outputs {
+    Outputs(const Schema& schema, std::size_t count, std::size_t windows, const Request& request)
+        : reward(count),
+          done(count),
+          discount(count),
+          terminated(count),
+          truncated(count),
+          first(count),
+          last(count),
+          valid(count),
+          mask(count),
+          steps(count),
+          ids(count) {
         for (std::size_t f = 0; f < schema.fields().size(); ++f) {
+            const std::size_t bytes = schema.field(f).bytes;
+            const std::int64_t frames = f < request.frames.size() ? request.frames[f] : 0;
+            const bool is_observation = f < schema.observation_count();
+            const auto row = bytes * static_cast<std::size_t>(std::max<std::int64_t>(frames, 1));
+            if (is_observation && request.next) next.emplace_back(f, count * row);
             if (f == schema.reward_index()) continue;
-            asked.push_back(f);
-            fields.emplace_back(count * schema.field(f).bytes);
+            if (request.odd && f % 2 == 0) continue;
+            (is_observation ? observation : fields).emplace_back(f, count * row);
+            start.emplace_back(f, windows * bytes);
         }
-        for (std::size_t i = 0; i < asked.size(); ++i) out.fields.push_back({asked[i], fields[i].data()});
+        for (auto& [f, bytes] : observation) ask(out.observation, out.stacks, f, bytes, request);
+        for (auto& [f, bytes] : next) ask(out.next_observation, out.next_stacks, f, bytes, request);
+        for (auto& [f, bytes] : fields) out.fields.push_back({f, bytes.data()});
+        for (auto& [f, bytes] : start) out.start_fields.push_back({f, bytes.data()});
         out.reward = reward.data();
         out.done = done.data();
         out.terminated = terminated.data();
@@ -99,21 +102,43 @@ struct Sequences {
         out.first = first.data();
         out.last = last.data();
         out.ids = ids.data();
+        if (request.discounts) out.discount = discount.data();
+        if (request.steps) out.steps = steps.data();
+        if (!request.masks) return;
+        out.valid = valid.data();
+        out.mask = mask.data();
+    }
+
+    TransitionOut transitions() const {
+        TransitionOut some;
+        static_cast<RowsOut&>(some) = out;
+        return some;
     }
 
     bool any_overrun() const {
-        for (const auto& f : fields)
-            if (f.is_overrun()) return true;
-        return reward.is_overrun() || done.is_overrun() || terminated.is_overrun() || truncated.is_overrun() ||
-               first.is_overrun() || last.is_overrun() || ids.is_overrun();
+        for (const auto* outputs : {&observation, &next, &fields, &start})
+            for (const auto& [f, bytes] : *outputs)
+                if (bytes.is_overrun()) return true;
+        return reward.is_overrun() || done.is_overrun() || discount.is_overrun() || terminated.is_overrun() ||
+               truncated.is_overrun() || first.is_overrun() || last.is_overrun() || valid.is_overrun() ||
+               mask.is_overrun() || steps.is_overrun() || ids.is_overrun();
     }
 
-    std::vector<std::size_t> asked;
-    std::vector<Output<std::byte>> fields;
-    Output<float> reward, done;
-    Output<std::uint8_t> terminated, truncated, first, last;
-    Output<std::int64_t> ids;
+    using Asked = std::vector<std::pair<std::size_t, Output<std::byte>>>;
+    Asked observation, next, fields, start;
+    Output<float> reward, done, discount;
+    Output<std::uint8_t> terminated, truncated, first, last, valid, mask;
+    Output<std::int64_t> steps, ids;
     SequenceOut out;
+
+  private:
+    static void ask(std::vector<FieldOut>& plain, std::vector<StackOut>& stacks, std::size_t f,
+                    Output<std::byte>& bytes, const Request& request) {
+        if (f < request.frames.size() && request.frames[f] > 0)
+            stacks.push_back({f, request.frames[f], bytes.data()});
+        else
+            plain.push_back({f, bytes.data()});
+    }
 };
 
 float reward_of(const Schema& schema, const NaiveStep& step) {
@@ -122,78 +147,199 @@ float reward_of(const Schema& schema, const NaiveStep& step) {
     return reward;
 }
 
-// The slow twin: walks from step to step.
-std::string wrong_transition(const Schema& schema, const NaiveStore& naive, std::int64_t start, NStep n_step,
-                             const Transitions& got, std::size_t i) {
-    const NaiveStep& begin = naive.step(start);
-    const NaiveStep* end = &begin;
-    double sum = reward_of(schema, begin), factor = n_step.gamma;
-    std::int64_t steps = 1;
-    while (steps < n_step.n && naive.next(*end) != nullptr) {
-        end = naive.next(*end);
-        sum += factor * static_cast<double>(reward_of(schema, *end));
-        factor *= n_step.gamma;
-        ++steps;
+// The value 7 in each dtype; what random programs fill with.
+constexpr double kFill = 7.0;
+std::string seven(const Field& field) {
+    std::string bytes(field.bytes, '\0');
+    for (std::size_t k = 0; k < bytes.size(); k += size_of(field.dtype)) {
+        char* const at = bytes.data() + k;
+        const std::int64_t whole = field.dtype == DType::f16 ? 0x4700 : field.dtype == DType::b1 ? 1 : 7;
+        const float single = 7.0F;
+        const double real = 7.0;
+        if (field.dtype == DType::f32)
+            std::memcpy(at, &single, sizeof single);
+        else if (field.dtype == DType::f64)
+            std::memcpy(at, &real, sizeof real);
+        else
+            std::memcpy(at, &whole, size_of(field.dtype));
     }
-    const std::string where = "start " + std::to_string(start) + ": ";
-    for (std::size_t k = 0; k < got.asked.size(); ++k)
-        if (got.fields[k].row(i, schema.field(got.asked[k]).bytes) != begin.fields[got.asked[k]])
-            return where + schema.field(got.asked[k]).name;
-    for (std::size_t leaf = 0; leaf < got.next.size(); ++leaf)
-        if (got.next[leaf].row(i, schema.field(leaf).bytes) != end->successor[leaf]) return where + "next observation";
-    if (got.reward.at(i) != static_cast<float>(sum)) return where + "reward";
-    if (got.terminated.at(i) != (end->flags & 1)) return where + "terminated";
-    if (got.truncated.at(i) != (end->flags >> 1)) return where + "truncated";
-    if (got.done.at(i) != ((end->flags & 1) != 0 ? 1.0F : 0.0F)) return where + "done";
-    if (got.out.steps != nullptr && got.steps.at(i) != steps) return where + "steps";
-    if (got.out.discount != nullptr &&
-        got.discount.at(i) != ((end->flags & 1) != 0 ? 0.0F : static_cast<float>(factor)))
-        return where + "discount";
-    return "";
+    return bytes;
 }
 
+// The slow twin: looks for each observation and walks from step to step.
+class Expected {
+  public:
+    Expected(const Schema& schema, const NaiveStore& naive, const Request& request)
+        : schema_(schema), naive_(naive), request_(request) {}
+
+    // "" or what differs in output row i, which is to be `row`, or nothing.
+    std::string wrong(const Outputs& got, std::size_t i, const NaiveRow* row, bool sequence) const {
+        const std::string where = "output row " + std::to_string(i) + ": ";
+        const NaiveStep* const step = row == nullptr ? nullptr : row->step;
+        const NaiveStep* end = step;
+        double sum = step == nullptr ? 0.0 : reward_of(schema_, *step), factor = request_.n_step.gamma;
+        std::int64_t steps = step == nullptr ? 0 : 1;
+        const std::int64_t most = request_.each.empty() ? request_.n_step.n : request_.each[i];
+        for (; step != nullptr && steps < most && naive_.next(*end) != nullptr; ++steps) {
+            end = naive_.next(*end);
+            sum += factor * static_cast<double>(reward_of(schema_, *end));
+            factor *= request_.n_step.gamma;
+        }
+        for (const auto& [f, bytes] : got.observation) {
+            std::string want;
+            for (std::int64_t k = frames(f) - 1; k >= 0; --k)
+                want += row == nullptr ? nothing(f) : observed(f, row->episode, row->t - k, nullptr);
+            if (bytes.row(i, want.size()) != want) return where + schema_.field(f).name;
+        }
+        for (const auto& [f, bytes] : got.next) {
+            std::string want;
+            for (std::int64_t k = frames(f) - 1; k >= 0; --k)
+                want += end == nullptr ? nothing(f) : observed(f, end->episode, end->t + 1 - k, end);
+            if (bytes.row(i, want.size()) != want) return where + "next " + schema_.field(f).name;
+        }
+        for (const auto& [f, bytes] : got.fields)
+            if (bytes.row(i, schema_.field(f).bytes) != (step == nullptr ? nothing(f) : step->fields[f]))
+                return where + schema_.field(f).name;
+        int flags = end == nullptr ? 0 : end->flags;
+        const bool arrivals = row != nullptr && by_arrival;
+        if (arrivals) {
+            sum = row->arrived == nullptr ? 0.0 : reward_of(schema_, *row->arrived);
+            flags = step == nullptr ? row->arrived->flags : 0;
+        }
+        if (got.reward.at(i) != static_cast<float>(sum)) return where + "reward";
+        if (got.terminated.at(i) != (flags & 1)) return where + "terminated";
+        if (got.truncated.at(i) != (flags >> 1)) return where + "truncated";
+        if (got.done.at(i) != ((flags & 1) != 0 ? 1.0F : 0.0F)) return where + "done";
+        const bool stops = step == nullptr || (flags & 1) != 0;
+        if (request_.discounts && !by_arrival && got.discount.at(i) != (stops ? 0.0F : static_cast<float>(factor)))
+            return where + "discount";
+        if (request_.steps && !by_arrival && got.steps.at(i) != steps) return where + "steps";
+        if (!sequence) return "";
+        if (got.ids.at(i) != (step == nullptr ? -1 : step->number)) return where + "id";
+        if (got.first.at(i) != (row != nullptr && row->t == 0 ? 1 : 0)) return where + "first";
+        const bool last = arrivals ? step == nullptr : step != nullptr && naive_.next(*step) == nullptr;
+        if (got.last.at(i) != (last ? 1 : 0)) return where + "last";
+        return "";
+    }
+
+    bool by_arrival = false;
+
+  private:
+    std::int64_t frames(std::size_t f) const {
+        return f < request_.frames.size() ? std::max<std::int64_t>(request_.frames[f], 1) : 1;
+    }
+    std::string nothing(std::size_t f) const { return std::string(schema_.field(f).bytes, '\0'); }
+
+    // Observation t of an episode. `led`: the step whose successor it is.
+    std::string observed(std::size_t f, std::int64_t episode, std::int64_t t, const NaiveStep* led) const {
+        if (t < 0 && !request_.fill.first) return request_.fill.value == 0.0 ? nothing(f) : seven(schema_.field(f));
+        if (led != nullptr && t == led->t + 1) return led->successor[f];
+        const NaiveStep* const step = naive_.find(episode, std::max<std::int64_t>(t, 0));
+        return step != nullptr ? step->fields[f] : naive_.find(episode, t - 1)->successor[f];
+    }
+
+    const Schema& schema_;
+    const NaiveStore& naive_;
+    const Request& request_;
+};
+
 std::string wrong_transitions(Gather& gather, const StepStore& store, const NaiveStore& naive,
-                              const std::vector<std::int64_t>& starts, NStep n_step, bool odd) {
+                              const std::vector<std::int64_t>& starts, const Request& request) {
     const Schema& schema = store.schema();
     std::vector<std::uint32_t> rows;
     for (const std::int64_t id : starts) rows.push_back(store.row_of_number(id));
-    Transitions got(schema, starts.size(), odd);
-    gather.transitions(store, rows, n_step, got.out);
+    const Outputs got(schema, starts.size(), 0, request);
+    gather.transitions(store, rows, request.summed(), request.fill, got.transitions());
     if (got.any_overrun()) return "an output is overrun";
-    for (std::size_t i = 0; i < starts.size(); ++i)
-        if (auto wrong = wrong_transition(schema, naive, starts[i], n_step, got, i); !wrong.empty()) return wrong;
+    const Expected expected(schema, naive, request);
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+        const NaiveStep& step = naive.step(starts[i]);
+        const NaiveRow row{step.episode, step.t, &step, nullptr};
+        if (auto wrong = expected.wrong(got, i, &row, false); !wrong.empty()) return wrong;
+    }
     return "";
 }
 
 std::string wrong_sequences(Gather& gather, const StepStore& store, const NaiveStore& naive,
-                            const std::vector<std::int64_t>& starts, std::size_t length) {
+                            const std::vector<NaiveLine>& lines, const std::vector<NaiveStart>& starts,
+                            const WindowLayout& layout, const Request& request) {
     const Schema& schema = store.schema();
-    std::vector<std::uint32_t> rows(starts.size() * length);
-    for (std::size_t w = 0; w < starts.size(); ++w) {
-        const StepTime first = store.time(store.row_of_number(starts[w]));
-        window_rows(store, store.episode(first.episode), first.t, std::span(rows).subspan(w * length, length));
-    }
-    Sequences got(schema, rows.size());
-    gather.sequences(store, rows, length, got.out);
+    WindowRows rows;
+    lay_out(store, starts_of(store, lines, starts), layout, rows);
+    const Outputs got(schema, rows.rows.size(), starts.size(), request);
+    gather.sequences(store, rows, request.summed(), request.fill, got.out);
     if (got.any_overrun()) return "an output is overrun";
-    for (std::size_t w = 0, i = 0; w < starts.size(); ++w) {
-        const NaiveStep* want = &naive.step(starts[w]);
-        for (std::size_t k = 0; k < length; ++k, ++i) {
-            if (k > 0) want = naive.next(*want);
-            const std::string where = "window " + std::to_string(starts[w]) + "+" + std::to_string(k) + ": ";
-            for (std::size_t f = 0; f < got.asked.size(); ++f)
-                if (got.fields[f].row(i, schema.field(got.asked[f]).bytes) != want->fields[got.asked[f]])
-                    return where + schema.field(got.asked[f]).name;
-            if (got.reward.at(i) != reward_of(schema, *want)) return where + "reward";
-            if (got.ids.at(i) != want->number) return where + "id";
-            if (got.terminated.at(i) != (want->flags & 1)) return where + "terminated";
-            if (got.truncated.at(i) != (want->flags >> 1)) return where + "truncated";
-            if (got.done.at(i) != ((want->flags & 1) != 0 ? 1.0F : 0.0F)) return where + "done";
-            if (got.first.at(i) != (want->t == 0 ? 1 : 0)) return where + "first";
-            if (got.last.at(i) != (naive.next(*want) == nullptr ? 1 : 0)) return where + "last";
+    Expected expected(schema, naive, request);
+    expected.by_arrival = layout.spec.arrival;
+    for (std::size_t w = 0; w < starts.size(); ++w) {
+        const NaiveWindow want =
+            NaiveStore::window(lines[starts[w].line], starts[w].row, layout.spec.length, layout.burn_in);
+        for (std::size_t k = 0; k < rows.width; ++k) {
+            const std::size_t i = rows.first_of(w) + k * rows.stride;
+            const bool there = k < want.rows.size();
+            if (auto wrong = expected.wrong(got, i, there ? &want.rows[k] : nullptr, true); !wrong.empty())
+                return wrong;
+            if (!request.masks) continue;
+            if (got.valid.at(i) != (there ? 1 : 0)) return "valid";
+            if (got.mask.at(i) != (there && k >= want.burn_in ? 1 : 0)) return "mask";
+        }
+        for (const auto& [f, bytes] : got.start) {
+            const NaiveStep* const step = want.rows[0].step;
+            const std::string first = step == nullptr ? std::string(schema.field(f).bytes, '\0') : step->fields[f];
+            if (bytes.row(w, first.size()) != first) return "start of window: " + schema.field(f).name;
         }
     }
     return "";
+}
+
+Request any_request(const Schema& schema, Rng& rng, std::size_t count) {
+    const auto chance = [&](std::uint64_t odds) { return rng.below(odds) == 0; };
+    Request request;
+    if (!chance(3))
+        for (std::size_t leaf = 0; leaf < schema.observation_count(); ++leaf)
+            request.frames.push_back(static_cast<std::int64_t>(rng.below(5)));
+    request.odd = chance(3);
+    request.next = !chance(3);
+    request.discounts = !chance(3);
+    request.steps = !chance(3);
+    request.masks = !chance(3);
+    const NStep sums[] = {{1, 1.0}, {1, 0.9}, {2, 0.5}, {3, 0.99}, {1000, 0.9}};
+    request.n_step = sums[rng.below(std::size(sums))];
+    if (request.n_step.n > 1 && chance(2))
+        for (std::size_t i = 0; i < count; ++i)
+            request.each.push_back(1 + static_cast<std::int64_t>(rng.below(
+                                           std::min<std::uint64_t>(static_cast<std::uint64_t>(request.n_step.n), 6))));
+    const StackFill fills[] = {{}, {false, 0.0}, {false, kFill}};
+    request.fill = fills[rng.below(std::size(fills))];
+    return request;
+}
+
+// One batch of windows of any kind, and all that can be asked for of them.
+std::string any_sequences(Gather& gather, Program& program, std::size_t count, std::int64_t length = 0) {
+    const Schema& schema = program.store().schema();
+    WindowLayout layout{program.any_spec()};
+    if (length > 0) layout.spec.length = length;
+    layout.burn_in = program.rng().below(2) == 0 ? 0 : static_cast<std::int64_t>(program.rng().below(5));
+    layout.time_major = program.rng().below(2) == 0;
+    const std::size_t rows = count * static_cast<std::size_t>(layout.burn_in + layout.spec.length);
+    Request request = any_request(schema, program.rng(), rows);
+    layout.spec.history = request.history();
+    if (layout.spec.arrival) {
+        request.next = false;
+        request.n_step = {};
+        request.each.clear();
+    }
+    program.stores()[0]->prepare_windows(layout.spec);
+    const std::vector<NaiveLine> lines = program.naive().lines(layout.spec);
+    const auto starts = program.some_starts(lines, layout.spec, count);
+    const std::string wrong = wrong_sequences(gather, program.store(), program.naive(), lines, starts, layout, request);
+    return wrong.empty() ? "" : spelled(layout.spec) + wrong;
+}
+
+Request sums_of(NStep n_step) {
+    Request request;
+    request.n_step = n_step;
+    return request;
 }
 
 std::vector<std::int64_t> some_of(Rng& rng, const std::vector<std::int64_t>& ids, std::size_t count) {
@@ -204,57 +350,51 @@ std::vector<std::int64_t> some_of(Rng& rng, const std::vector<std::int64_t>& ids
 
 }  // namespace
 
-TEST_CASE("transitions of random programs are the twin's, for every n, and overrun no output (I2, I3)") {
+TEST_CASE("transitions of random programs are the twin's, whatever is asked for, and overrun no output (I2, I3)") {
     Gather gather;  // one for all: what it reuses must not show
-    for (std::uint64_t seed = 0; seed < 84; ++seed) {
+    for (std::uint64_t seed = 0; seed < 126; ++seed) {
         CAPTURE(seed);
         Program program(small_shape(seed), seed + 500);
         for (int round = 0; round < 6; ++round) {
             for (int call = 0; call < 25; ++call) REQUIRE(program.step() == "");
-            const std::vector<std::int64_t> live = program.naive().valid_starts(1);
-            if (live.empty()) continue;
             for (const std::size_t count : {1, 2, 3, 17, 70})
-                for (const NStep n_step : {NStep{1, 1.0}, NStep{2, 0.5}, NStep{3, 0.99}, NStep{1000, 0.9}}) {
-                    const auto starts = some_of(program.rng(), live, count);
-                    REQUIRE(wrong_transitions(gather, program.store(), program.naive(), starts, n_step,
-                                              count % 2 == 0) == "");
+                for (int draw = 0; draw < 2; ++draw) {
+                    const Request request = any_request(program.store().schema(), program.rng(), count);
+                    const auto starts = program.naive().valid_starts({1, 1, request.history()});
+                    if (starts.empty()) continue;
+                    REQUIRE(wrong_transitions(gather, program.store(), program.naive(),
+                                              some_of(program.rng(), starts, count), request) == "");
                 }
         }
     }
 }
 
-TEST_CASE("sequences of random programs are the twin's, and overrun no output (I3)") {
+TEST_CASE("windows of random programs are the twin's, whatever is asked for, and overrun no output (I3)") {
     Gather gather;
-    for (std::uint64_t seed = 0; seed < 84; ++seed) {
+    for (std::uint64_t seed = 0; seed < 126; ++seed) {
         CAPTURE(seed);
         Program program(small_shape(seed), seed + 900);
         for (int round = 0; round < 6; ++round) {
             for (int call = 0; call < 25; ++call) REQUIRE(program.step() == "");
-            for (const std::size_t length : {1, 2, 3, 7}) {
-                const std::vector<std::int64_t> valid = program.naive().valid_starts(static_cast<std::int64_t>(length));
-                if (valid.empty()) continue;
-                for (const std::size_t count : {1, 2, 30})
-                    REQUIRE(wrong_sequences(gather, program.store(), program.naive(),
-                                            some_of(program.rng(), valid, count), length) == "");
-            }
+            for (const std::size_t count : {1, 1, 2, 2, 7, 20}) REQUIRE(any_sequences(gather, program, count) == "");
         }
     }
 }
 
-TEST_CASE("windows and n-step sums run across pages of 64 rows and over the wrap of the ring") {
+TEST_CASE("windows, stacks and n-step sums run across pages of 64 rows and over the wrap of the ring") {
     Gather gather;
     Program program({vectors(), 4200, Mismatch::keep, 3, 200, 150}, 11);
     for (int call = 0; call < 600; ++call) REQUIRE(program.step() == "");
     REQUIRE(program.store().rows_per_page() == 64);
     REQUIRE(program.store().written() > 4200);
-    for (const std::size_t length : {60, 100}) {
-        const std::vector<std::int64_t> valid = program.naive().valid_starts(static_cast<std::int64_t>(length));
-        REQUIRE(!valid.empty());
-        CHECK(wrong_sequences(gather, program.store(), program.naive(), some_of(program.rng(), valid, 6), length) ==
+    for (const std::int64_t length : {60, 100}) {
+        Request request = sums_of({length, 0.97});
+        request.frames = {70};
+        const auto starts = program.naive().valid_starts({1, 1, 69});
+        REQUIRE(!starts.empty());
+        CHECK(wrong_transitions(gather, program.store(), program.naive(), some_of(program.rng(), starts, 6), request) ==
               "");
-        const NStep n_step{static_cast<std::int64_t>(length), 0.97};
-        CHECK(wrong_transitions(gather, program.store(), program.naive(), some_of(program.rng(), valid, 6), n_step,
-                                false) == "");
+        for (int draw = 0; draw < 12; ++draw) REQUIRE(any_sequences(gather, program, 3, length) == "");
     }
 }
 
@@ -263,29 +403,31 @@ TEST_CASE("an n beyond every episode, up to the largest int64, gives every step 
     Program program({vectors(), 50, Mismatch::keep, 3, 5, 6}, 12);
     for (int call = 0; call < 80; ++call) REQUIRE(program.step() == "");
     const NStep n_step{std::numeric_limits<std::int64_t>::max(), 0.99};
-    CHECK(wrong_transitions(gather, program.store(), program.naive(), program.naive().valid_starts(1), n_step, false) ==
-          "");
+    CHECK(wrong_transitions(gather, program.store(), program.naive(), program.naive().valid_starts({1}),
+                            sums_of(n_step)) == "");
 }
 
 TEST_CASE("an empty batch touches nothing") {
     Gather gather;
     const StepStore store(vectors(), 4, Mismatch::keep);
-    Transitions transitions(store.schema(), 0, false);
-    Sequences sequences(store.schema(), 0);
-    gather.transitions(store, {}, {}, transitions.out);
-    gather.sequences(store, {}, 3, sequences.out);
-    CHECK_FALSE(transitions.any_overrun());
-    CHECK_FALSE(sequences.any_overrun());
+    for (const std::int64_t n : {1, 3}) {
+        Request request;
+        request.frames = {2};
+        const Outputs got(store.schema(), 0, 0, request);
+        gather.transitions(store, {}, {n}, {}, got.transitions());
+        gather.sequences(store, {}, {n}, {}, got.out);
+        CHECK_FALSE(got.any_overrun());
+    }
 }
 
 TEST_CASE("a batch equals its transitions gathered one by one") {
     Program program({odd_sizes(), 90, Mismatch::keep, 4, 9, 6}, 13);
     for (int call = 0; call < 80; ++call) REQUIRE(program.step() == "");
     Gather gather;
-    const std::vector<std::int64_t> live = program.naive().valid_starts(1);
-    CHECK(wrong_transitions(gather, program.store(), program.naive(), live, {3, 0.9}, false) == "");
+    const std::vector<std::int64_t> live = program.naive().valid_starts({1});
+    CHECK(wrong_transitions(gather, program.store(), program.naive(), live, sums_of({3, 0.9})) == "");
     for (const std::int64_t id : live)
-        REQUIRE(wrong_transitions(gather, program.store(), program.naive(), {id}, {3, 0.9}, false) == "");
+        REQUIRE(wrong_transitions(gather, program.store(), program.naive(), {id}, sums_of({3, 0.9})) == "");
 }
 
 TEST_CASE("rewards are summed in float64 and rounded once") {
@@ -301,9 +443,9 @@ TEST_CASE("rewards are summed in float64 and rounded once") {
         std::int64_t id = 0;
         store.write(Columns(schema, {given}).rows(), {&key, 1}, {&id, 1});
     }
-    Transitions got(schema, 1, false);
+    const Outputs got(schema, 1, 0, {});
     const std::uint32_t row = store.row_of_number(0);
-    Gather().transitions(store, {&row, 1}, {3, 1.0}, got.out);
+    Gather().transitions(store, {&row, 1}, {3, 1.0}, {}, got.transitions());
     CHECK(got.reward.at(0) == 1.0F + 0x1p-23F);
 }
 
@@ -320,12 +462,78 @@ TEST_CASE("a time limit bootstraps and a terminal does not, a step with both fla
     }
     const std::vector<std::uint32_t> rows{store.row_of_number(0), store.row_of_number(1), store.row_of_number(2),
                                           store.row_of_number(3)};
-    Transitions got(schema, 4, false);
-    Gather().transitions(store, rows, {1, 0.5}, got.out);
+    const Outputs got(schema, 4, 0, {});
+    Gather().transitions(store, rows, {1, 0.5}, {}, got.transitions());
     const float discounts[] = {0.5F, 0.0F, 0.5F, 0.0F};
     for (std::size_t i = 0; i < 4; ++i) {
         CHECK(got.discount.at(i) == discounts[i]);
         CHECK(got.done.at(i) == static_cast<float>(i & 1));
         CHECK(got.truncated.at(i) == (i >> 1));
+    }
+}
+
+TEST_CASE("a fill is rounded to the nearest half, ties to even, as all halves say") {
+    std::vector<double> halves;  // not negative and finite, rising
+    for (std::uint16_t bits = 0; bits < 0x7c00; ++bits) halves.push_back(half_to_double(bits));
+    const auto nearest = [&](double value) {
+        const double size = std::abs(value);
+        std::size_t best = 0;
+        if (size >= 65520.0) {
+            best = 0x7c00;
+        } else {
+            const auto above = std::upper_bound(halves.begin(), halves.end(), size);
+            best = static_cast<std::size_t>(above - halves.begin()) - 1;
+            const double next = best + 1 < halves.size() ? halves[best + 1] : 65536.0;
+            const double low = size - halves[best], high = next - size;
+            if (high < low || (high == low && best % 2 == 1)) ++best;
+        }
+        return static_cast<std::uint16_t>(best | (std::signbit(value) ? 0x8000U : 0U));
+    };
+    const Schema schema({field("observation", DType::f16, {3})}, {}, {});
+    StepStore store(schema, 4, Mismatch::keep);
+    const StreamKey key = std::int64_t{0};
+    std::int64_t id = 0;
+    store.write(Columns(schema, {counting_step(schema, 5)}).rows(), {&key, 1}, {&id, 1});
+    const std::uint32_t row = store.row_of_number(0);
+    std::vector<double> values{0.0, -0.0, 65504.0, 65519.0, 65520.0, 1e9, -1e9, HUGE_VAL, 0x1p-24, 0x1p-25, 0x3p-26};
+    Rng rng(std::uint64_t{3});
+    for (int i = 0; i < 3000; ++i) {
+        const double half = halves[rng.below(halves.size() - 1)],
+                     next = *std::upper_bound(halves.begin(), halves.end(), half);
+        const double between[] = {half, (half + next) / 2, half + (next - half) * 0.375, half + (next - half) * 0.625};
+        values.push_back(between[rng.below(4)] * (rng.below(2) == 0 ? 1 : -1));
+    }
+    for (const double value : values) {
+        CAPTURE(value);
+        Request request;
+        request.frames = {2};
+        request.fill = {false, value};
+        const Outputs got(schema, 1, 0, request);
+        Gather().transitions(store, {&row, 1}, {}, request.fill, got.transitions());
+        std::uint16_t filled[6];
+        std::memcpy(filled, got.observation[0].second.row(0, sizeof filled).data(), sizeof filled);
+        for (int k = 0; k < 3; ++k) REQUIRE(filled[k] == nearest(value));
+    }
+}
+
+TEST_CASE("a fill of every dtype is the value, in each element") {
+    const std::vector<DType> dtypes{DType::b1,  DType::u8,  DType::i8,  DType::i16, DType::u16, DType::i32,
+                                    DType::u32, DType::i64, DType::u64, DType::f16, DType::f32, DType::f64};
+    for (const DType dtype : dtypes) {
+        const Schema schema({field("observation", dtype, {5})}, {}, {});
+        StepStore store(schema, 4, Mismatch::keep);
+        const StreamKey key = std::int64_t{0};
+        std::int64_t id = 0;
+        store.write(Columns(schema, {counting_step(schema, 50)}).rows(), {&key, 1}, {&id, 1});
+        const std::uint32_t row = store.row_of_number(0);
+        Request request;
+        request.frames = {3};
+        request.fill = {false, kFill};
+        const Outputs got(schema, 1, 0, request);
+        Gather().transitions(store, {&row, 1}, {}, request.fill, got.transitions());
+        const std::size_t bytes = schema.field(0).bytes;
+        const std::string stack = got.observation[0].second.row(0, 3 * bytes);
+        CHECK(stack.substr(0, 2 * bytes) == seven(schema.field(0)) + seven(schema.field(0)));
+        CHECK(stack.substr(2 * bytes) == counting_step(schema, 50).fields[0]);
     }
 }

@@ -286,7 +286,7 @@ TEST_CASE("a store that is written and read at once gives rows of one step only,
             guarded.write(n % 2 != 0 ? kSmall : kLarge, [&](StepStore& store) {
                 std::int64_t id = -1;
                 store.write(columns.rows(), {&key, 1}, {&id, 1});
-                if (n == 60) store.prepare_windows(5);
+                if (n == 60) store.prepare_windows({5});
             });
         }
         done = true;
@@ -303,7 +303,8 @@ TEST_CASE("a store that is written and read at once gives rows of one step only,
         std::vector<float> reward(kBatch), dones(kBatch);
         std::vector<std::uint8_t> terminated(kBatch), truncated(kBatch);
         TransitionOut out;
-        out.fields = {{0, state.data()}, {1, camera.data()}, {2, action.data()}};
+        out.observation = {{0, state.data()}, {1, camera.data()}};
+        out.fields = {{2, action.data()}};
         out.next_observation = {{0, next_state.data()}, {1, next_camera.data()}};
         out.reward = reward.data();
         out.done = dones.data();
@@ -317,8 +318,8 @@ TEST_CASE("a store that is written and read at once gives rows of one step only,
                     rows[k] = store.row_at_offset(offsets[k]);
                     ids[k] = store.number(rows[k]);
                 }
-                gather.transitions(store, rows, {1, 1.0}, out);
-                if (const WindowIndex* const index = store.window_index(5);
+                gather.transitions(store, rows, {}, {}, out);
+                if (const WindowIndex* const index = store.window_index({5});
                     index != nullptr && index->starts.total() > 0) {
                     WindowStart start{};
                     sampler.draw_windows(rng, store, *index, true, {&start, 1});

@@ -171,8 +171,8 @@ TEST_CASE("window starts are drawn uniformly over the valid ones and nothing els
             CAPTURE(written);
             CAPTURE(length);
             StepStore store = filled(kCapacity, written, {5, 3, 9, 1, 12});
-            store.prepare_windows(length);
-            const std::vector<std::int64_t> valid = store.valid_starts(length);
+            store.prepare_windows({length});
+            const std::vector<std::int64_t> valid = store.valid_starts({length});
             REQUIRE(!valid.empty());
             std::map<std::int64_t, std::int64_t> counts;
             for (const std::int64_t id : valid) counts[id] = 0;
@@ -180,7 +180,7 @@ TEST_CASE("window starts are drawn uniformly over the valid ones and nothing els
             Sampler sampler;
             std::vector<WindowStart> out(6);
             for (int i = 0; i < 6000; ++i) {
-                sampler.draw_windows(rng, store, *store.window_index(length), true, out);
+                sampler.draw_windows(rng, store, *store.window_index({length}), true, out);
                 for (const WindowStart start : out) ++counts[number_of(store, start)];
             }
             CHECK(counts.size() == valid.size());
@@ -192,14 +192,14 @@ TEST_CASE("window starts are drawn uniformly over the valid ones and nothing els
 
 TEST_CASE("all valid starts without replacement are each drawn once, in any order") {
     StepStore store = filled(40, 95, {5, 3, 9, 1, 12});
-    store.prepare_windows(3);
-    const std::vector<std::int64_t> valid = store.valid_starts(3);
+    store.prepare_windows({3});
+    const std::vector<std::int64_t> valid = store.valid_starts({3});
     std::vector<WindowStart> out(valid.size());
     Rng rng(std::uint64_t{6});
     Sampler sampler;
     std::set<std::vector<std::int64_t>> orders_seen;
     for (int i = 0; i < 20; ++i) {
-        sampler.draw_windows(rng, store, *store.window_index(3), false, out);
+        sampler.draw_windows(rng, store, *store.window_index({3}), false, out);
         std::vector<std::int64_t> drawn;
         for (const WindowStart start : out) drawn.push_back(number_of(store, start));
         orders_seen.insert(drawn);
@@ -211,13 +211,13 @@ TEST_CASE("all valid starts without replacement are each drawn once, in any orde
 
 TEST_CASE("a draw of a window consumes the generator by what is there, not by what is cached (I8)") {
     StepStore a = filled(40, 95, {5, 3, 9}), b = filled(40, 95, {5, 3, 9});
-    a.prepare_windows(3);
-    for (const std::int64_t length : {1, 2, 4, 3}) b.prepare_windows(length);
+    a.prepare_windows({3});
+    for (const std::int64_t length : {1, 2, 4, 3}) b.prepare_windows({length});
     Rng first(std::uint64_t{7}), second(std::uint64_t{7});
     Sampler sampler;
     std::vector<WindowStart> x(9), y(9);
-    sampler.draw_windows(first, a, *a.window_index(3), false, x);
-    sampler.draw_windows(second, b, *b.window_index(3), false, y);
+    sampler.draw_windows(first, a, *a.window_index({3}), false, x);
+    sampler.draw_windows(second, b, *b.window_index({3}), false, y);
     for (std::size_t i = 0; i < x.size(); ++i) CHECK(number_of(a, x[i]) == number_of(b, y[i]));
     CHECK(first.state() == second.state());
 }
@@ -225,7 +225,7 @@ TEST_CASE("a draw of a window consumes the generator by what is there, not by wh
 TEST_CASE("more than there is, or anything out of nothing, is refused with both numbers, and draws nothing") {
     const StepStore empty(vectors(), 4, Mismatch::keep);
     StepStore store = filled(9, 7, {4});
-    store.prepare_windows(3);
+    store.prepare_windows({3});
     Rng rng(std::uint64_t{8});
     const Rng::State before = rng.state();
     Sampler sampler;
@@ -238,15 +238,15 @@ TEST_CASE("more than there is, or anything out of nothing, is refused with both 
     CHECK_THROWS_WITH_AS(sampler.draw_steps(rng, empty, true, one), "batch_size must be <= the steps stored (0), got 1",
                          std::invalid_argument);
     CHECK_THROWS_WITH_AS(
-        sampler.draw_windows(rng, store, *store.window_index(3), false, windows),
+        sampler.draw_windows(rng, store, *store.window_index({3}), false, windows),
         "batch_size must be <= the valid starts of windows of 3 steps (3), got 4; pass replace=True to draw "
         "starts more than once",
         std::invalid_argument);
-    store.prepare_windows(5);
-    CHECK_THROWS_WITH_AS(sampler.draw_windows(rng, store, *store.window_index(5), true, window),
+    store.prepare_windows({5});
+    CHECK_THROWS_WITH_AS(sampler.draw_windows(rng, store, *store.window_index({5}), true, window),
                          "batch_size must be <= the valid starts of windows of 5 steps (0), got 1",
                          std::invalid_argument);
     CHECK(rng.state() == before);
     sampler.draw_steps(rng, store, true, out);
-    sampler.draw_windows(rng, store, *store.window_index(3), true, windows);
+    sampler.draw_windows(rng, store, *store.window_index({3}), true, windows);
 }

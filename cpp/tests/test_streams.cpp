@@ -63,9 +63,10 @@ TEST_CASE("an ended numbered stream is forgotten, a named one is remembered as f
 TEST_CASE("a dormant stream keeps the index of its next step alone, and wakes with a new episode") {
     StreamTable table(4);
     StreamTable::Node* const node = table.open(number(1), 5);
-    table.sleep(node, 42);
+    table.sleep(node, 42, 6);
     CHECK(node->second.state == StreamTable::State::dormant);
     CHECK(node->second.next_t == 42);
+    CHECK(node->second.unit == 6);
     CHECK(node->second.episode == kNoEpisode);
     CHECK(dormant(table) == std::vector<std::string>{"1"});
     table.wake(node, 6);
@@ -80,16 +81,16 @@ TEST_CASE("of more dormant streams than the capacity the one asleep for longest 
     StreamTable::Node* const b = table.open(name("b"), 1);
     StreamTable::Node* const c = table.open(number(3), 2);
     table.open(number(4), 3);
-    table.sleep(b, 1);
-    table.sleep(a, 1);
-    table.sleep(c, 1);
+    table.sleep(b, 1, 0);
+    table.sleep(a, 1, 0);
+    table.sleep(c, 1, 0);
     CHECK(dormant(table) == std::vector<std::string>{"'b'", "1", "3"});
     table.forget_surplus();
     CHECK(dormant(table) == std::vector<std::string>{"1", "3"});
     CHECK(table.find(name("b")) == nullptr);
     CHECK(table.find(number(4)) != nullptr);
     table.wake(a, 4);
-    table.sleep(a, 2);
+    table.sleep(a, 2, 0);
     CHECK(dormant(table) == std::vector<std::string>{"3", "1"});
 }
 
@@ -97,7 +98,7 @@ TEST_CASE("a dormant stream that is forgotten leaves the order of the others") {
     StreamTable table(8);
     std::vector<StreamTable::Node*> nodes;
     for (std::int64_t n = 0; n < 5; ++n) nodes.push_back(table.open(number(n), static_cast<std::uint32_t>(n)));
-    for (StreamTable::Node* node : nodes) table.sleep(node, 1);
+    for (StreamTable::Node* node : nodes) table.sleep(node, 1, 0);
     table.forget(nodes[2]);
     CHECK(dormant(table) == std::vector<std::string>{"0", "1", "3", "4"});
 }

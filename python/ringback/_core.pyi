@@ -34,6 +34,10 @@ class Transitions(tuple[Any, Any, Any, Any, Any]):
     def ids(self) -> Any: ...
     @property
     def extras(self) -> dict[str, Any]: ...
+    @property
+    def weights(self) -> Any: ...
+    @property
+    def sources(self) -> Any: ...
 
 class Sequences(tuple[Any, Any, Any, Any]):
     n_fields: ClassVar[int]
@@ -63,6 +67,28 @@ class Sequences(tuple[Any, Any, Any, Any]):
     def start_ids(self) -> Any: ...
     @property
     def extras(self) -> dict[str, Any]: ...
+    @property
+    def valid(self) -> Any: ...
+    @property
+    def mask(self) -> Any: ...
+    @property
+    def lengths(self) -> Any: ...
+    @property
+    def burn_in_lengths(self) -> Any: ...
+    @property
+    def next_observations(self) -> Any: ...
+    @property
+    def discounts(self) -> Any: ...
+    @property
+    def n_steps(self) -> Any: ...
+    @property
+    def is_terminal(self) -> Any: ...
+    @property
+    def start_state(self) -> Any: ...
+    @property
+    def weights(self) -> Any: ...
+    @property
+    def sources(self) -> Any: ...
 
 class Replay:
     _finish: Any
@@ -74,6 +100,7 @@ class Replay:
         extras: tuple[Any, ...],
         seed: Sequence[int],
         on_mismatch: str,
+        priority: Mapping[str, Any] | None = None,
     ) -> None: ...
     def add(
         self,
@@ -101,10 +128,13 @@ class Replay:
         self,
         batch_size: int,
         *,
-        n_step: int = 1,
+        n_step: int | tuple[int, int] = 1,
         gamma: float | None = None,
         replace: bool = False,
         out: Transitions | Mapping[str, Any] | None = None,
+        stack: int | Mapping[str, int] | None = None,
+        stack_fill: str | float = "first",
+        beta: float = 0.4,
     ) -> Transitions: ...
     def sample_sequences(
         self,
@@ -113,7 +143,53 @@ class Replay:
         *,
         replace: bool = False,
         out: Sequences | Mapping[str, Any] | None = None,
+        burn_in: int = 0,
+        pad: bool = False,
+        period: int = 1,
+        n_step: int | tuple[int, int] = 1,
+        gamma: float | None = None,
+        stack: int | Mapping[str, int] | None = None,
+        stack_fill: str | float = "first",
+        cross_episodes: bool = False,
+        layout: str = "step",
+        next_observations: bool = False,
+        time_major: bool = False,
+        start_state: str | None = None,
+        beta: float = 0.4,
     ) -> Sequences: ...
+    def sample_episodes(
+        self,
+        batch_size: int,
+        max_length: int | None = None,
+        *,
+        replace: bool = False,
+        out: Sequences | Mapping[str, Any] | None = None,
+        n_step: int | tuple[int, int] = 1,
+        gamma: float | None = None,
+        stack: int | Mapping[str, int] | None = None,
+        stack_fill: str | float = "first",
+        layout: str = "step",
+        next_observations: bool = False,
+        time_major: bool = False,
+    ) -> Sequences: ...
+    def get(
+        self,
+        ids: npt.ArrayLike,
+        n_step: int = 1,
+        gamma: float | None = None,
+        *,
+        stack: int | Mapping[str, int] | None = None,
+        stack_fill: str | float = "first",
+        out: Transitions | Mapping[str, Any] | None = None,
+    ) -> Transitions: ...
+    def valid_starts(
+        self,
+        length: int = 1,
+        *,
+        pad: bool = False,
+        period: int = 1,
+        stack: int | Mapping[str, int] | None = None,
+    ) -> npt.NDArray[np.int64]: ...
     def _add_chunk(
         self,
         observations: Any,
@@ -129,8 +205,15 @@ class Replay:
         /,
     ) -> npt.NDArray[np.int64]: ...
     def _end_episode(self, stream: int | str, /) -> bool: ...
-    def _valid_starts(self, length: int, /) -> npt.NDArray[np.int64]: ...
-    def _get(self, ids: npt.ArrayLike, /) -> Transitions: ...
+    def _update_priorities(self, ids: npt.ArrayLike, abs_td: Any) -> int: ...
+    def _priorities(self, ids: npt.ArrayLike, /) -> npt.NDArray[np.float64]: ...
+    @property
+    def _is_split(self) -> bool: ...
+    def _split(self, groups: int, seed: int, block: int, gap: int, /) -> None: ...
+    def _locate(
+        self, ids: npt.ArrayLike, /
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]: ...
+    def _steps_at(self, ids: npt.ArrayLike, times: npt.ArrayLike, /) -> npt.NDArray[np.int64]: ...
     def _set(self, ids: npt.ArrayLike, field: str, values: Any, /) -> None: ...
     def _stats(self) -> dict[str, int]: ...
     def _state_header(self) -> dict[str, Any]: ...
@@ -139,6 +222,81 @@ class Replay:
     def __len__(self) -> int: ...
     @property
     def capacity(self) -> int: ...
+
+class ReplayView:
+    def __init__(self, buffer: Replay, side: str, own_generator: bool) -> None: ...
+    @property
+    def buffer(self) -> Any: ...
+    def __len__(self) -> int: ...
+    def sample_transitions(
+        self,
+        batch_size: int,
+        *,
+        n_step: int | tuple[int, int] = 1,
+        gamma: float | None = None,
+        replace: bool = False,
+        out: Transitions | Mapping[str, Any] | None = None,
+        stack: int | Mapping[str, int] | None = None,
+        stack_fill: str | float = "first",
+        beta: float = 0.4,
+    ) -> Transitions: ...
+    def sample_sequences(
+        self,
+        batch_size: int,
+        length: int,
+        *,
+        replace: bool = False,
+        out: Sequences | Mapping[str, Any] | None = None,
+        burn_in: int = 0,
+        pad: bool = False,
+        period: int = 1,
+        n_step: int | tuple[int, int] = 1,
+        gamma: float | None = None,
+        stack: int | Mapping[str, int] | None = None,
+        stack_fill: str | float = "first",
+        cross_episodes: bool = False,
+        layout: str = "step",
+        next_observations: bool = False,
+        time_major: bool = False,
+        start_state: str | None = None,
+        beta: float = 0.4,
+    ) -> Sequences: ...
+    def sample_episodes(
+        self,
+        batch_size: int,
+        max_length: int | None = None,
+        *,
+        replace: bool = False,
+        out: Sequences | Mapping[str, Any] | None = None,
+        n_step: int | tuple[int, int] = 1,
+        gamma: float | None = None,
+        stack: int | Mapping[str, int] | None = None,
+        stack_fill: str | float = "first",
+        layout: str = "step",
+        next_observations: bool = False,
+        time_major: bool = False,
+    ) -> Sequences: ...
+    def get(
+        self,
+        ids: npt.ArrayLike,
+        n_step: int = 1,
+        gamma: float | None = None,
+        *,
+        stack: int | Mapping[str, int] | None = None,
+        stack_fill: str | float = "first",
+        out: Transitions | Mapping[str, Any] | None = None,
+    ) -> Transitions: ...
+    def valid_starts(
+        self,
+        length: int = 1,
+        *,
+        pad: bool = False,
+        period: int = 1,
+        stack: int | Mapping[str, int] | None = None,
+    ) -> npt.NDArray[np.int64]: ...
+    def update_priorities(self, ids: npt.ArrayLike, abs_td: Any) -> int: ...
+
+def held_out(units: Sequence[int], groups: int, seed: int, /) -> npt.NDArray[np.bool_]: ...
 
 # Episodes: window resolution and array rows. `where` names the caller in messages.
 def lookback_take(

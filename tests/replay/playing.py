@@ -69,5 +69,5 @@ def assert_consistent(batch: Any) -> None:
     observations = batch.observations[..., :1]
     np.testing.assert_array_equal(observations, batch.rewards)
     np.testing.assert_array_equal(batch.actions, -batch.rewards)
-    if hasattr(batch, "next_observations"):
+    if batch.next_observations is not None:
         np.testing.assert_array_equal(batch.next_observations, batch.observations + 1)

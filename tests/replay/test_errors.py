@@ -336,8 +336,8 @@ REFUSALS = [
     refusal(small, "sample_transitions", TypeError, "replace must be a bool, got 'yes'", 2, replace="yes"),
     refusal(small, "sample_transitions", TypeError, "replace must be a bool, got None", 2, replace=None),
     refusal(small, "sample_transitions", TypeError,
-            "arguments must be among batch_size, n_step, gamma, replace, out, got 'stack'",
-            2, stack=4),
+            "arguments must be among batch_size, n_step, gamma, replace, out, stack, stack_fill, beta, got 'frames'",
+            2, frames=4),
     refusal(small, "sample_sequences", ValueError, "length must be <= the steps stored (5), got 6", 1, 6),
     refusal(small, "sample_sequences", ValueError,
             "batch_size must be <= the valid starts of windows of 4 steps (2), got 3; pass replace=True to draw "

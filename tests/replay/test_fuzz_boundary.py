@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ringback import ReplayBuffer
+from ringback.replay import BufferView
 from tests.replay.worlds import Chunk, counted, counted_batch, f32, nested
 
 SPACE = nested()
@@ -193,11 +194,15 @@ def use_all(buffer: ReplayBuffer) -> None:
     assert len(ids) == len(buffer) <= buffer.capacity
     if len(ids):
         buffer.get(ids)
-        buffer.sample_transitions(len(ids), n_step=4, gamma=0.5)
+    is_split = buffer._state_header()["split"][0] > 0
+    for source in (BufferView(buffer, "train"), BufferView(buffer, "validation")) if is_split else (buffer,):
+        ids = source.valid_starts()
+        if len(ids):
+            source.sample_transitions(len(ids), n_step=4, gamma=0.5)
         for length in range(1, len(ids) + 1):
-            starts = buffer.valid_starts(length)
+            starts = source.valid_starts(length)
             if len(starts):
-                buffer.sample_sequences(len(starts), length)
+                source.sample_sequences(len(starts), length)
     buffer.stats()
     pickle.dumps(buffer.get_state())
 

@@ -22,8 +22,25 @@ def test_all_counters_are_there() -> None:
         "evicted",
         "kept_successors",
         "bytes",
+        "ratio",
+        "mean_age",
+        "train",
+        "validation",
     }
-    assert all(type(value) is int for value in stats.values())
+    assert all(type(stats[name]) is int for name in set(stats) - {"ratio", "mean_age", "train", "validation"})
+    assert (stats["ratio"], stats["mean_age"], stats["train"], stats["validation"]) == (0.0, 0.0, None, None)
+
+
+def test_ratio_age_and_sides() -> None:
+    buffer = ReplayBuffer(9, 1, 1)
+    play(buffer, 0, 4)
+    play(buffer, 1, 4)
+    buffer.sample_transitions(4)
+    stats = buffer.stats()
+    assert (stats["ratio"], stats["mean_age"]) == (0.5, 3.5)  # ages 0..7
+    train, validation = buffer.split(validation=0.5)
+    stats = buffer.stats()
+    assert (stats["train"], stats["validation"]) == (len(train), len(validation)) == (4, 4)
 
 
 def test_counters_follow_the_calls() -> None:

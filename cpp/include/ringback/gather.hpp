@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ringback/step_store.hpp"
+#include "ringback/window_rows.hpp"
 
 namespace ringback {
 
@@ -15,48 +16,66 @@ struct FieldOut {
     std::byte* data;
 };
 
+// Where an observation leaf goes with the `frames` - 1 observations before it, oldest first.
+struct StackOut {
+    std::size_t field;
+    std::int64_t frames;
+    std::byte* data;
+};
+
+// What stands for observations before t = 0 in a stack: observation 0 again, or a value of each leaf's dtype.
+struct StackFill {
+    bool first = true;
+    double value = 0.0;
+};
+
 // n-step reduction: at most n rewards are summed, each discounted by one more gamma.
 struct NStep {
     std::int64_t n = 1;
     double gamma = 1.0;
+    const std::int64_t* each = nullptr;  // of every row its own n, at most `n`
+
+    std::int64_t of(std::size_t row) const noexcept { return each == nullptr ? n : each[row]; }
 };
 
-// What a batch of transitions is written to; one row a start. Only `discount` and `steps` may be null.
-struct TransitionOut {
-    std::vector<FieldOut> fields;            // of the start's own row (the reward apart)
-    std::vector<FieldOut> next_observation;  // observation leaves, of the observation after the last summed step
-    float* reward = nullptr;                 // sum of gamma^k * reward[t + k], in float64, rounded once
-    float* done = nullptr;                   // 1 where the last summed step terminated
-    std::uint8_t* terminated = nullptr;      // flags of the last summed step
+// What every read of rows can be written to. What is null or empty is not asked for.
+struct RowsOut {
+    std::vector<FieldOut> observation, next_observation;  // leaves without a stack
+    std::vector<StackOut> stacks, next_stacks;            // leaves with one
+    std::vector<FieldOut> fields;                         // actions and extras
+    float* reward = nullptr;                              // sum of gamma^k * reward[t + k], in float64, rounded once
+    float* done = nullptr;                                // 1 where the last summed step terminated
+    std::uint8_t* terminated = nullptr;                   // flags of the last summed step
     std::uint8_t* truncated = nullptr;
     float* discount = nullptr;      // gamma^m * (1 - terminated)
     std::int64_t* steps = nullptr;  // m, the number of rewards summed
 };
 
-// What a batch of windows is written to; `length` rows a window.
-struct SequenceOut {
-    std::vector<FieldOut> fields;
-    float* reward = nullptr;
-    float* done = nullptr;
-    std::uint8_t* terminated = nullptr;
-    std::uint8_t* truncated = nullptr;
-    std::uint8_t* first = nullptr;  // the first step of an episode
-    std::uint8_t* last = nullptr;   // the newest step of an episode, ended or open
+// A batch of transitions: one row a start. All fields, the flags and next_observation are asked for.
+struct TransitionOut : RowsOut {};
+
+// A batch of windows, in the order of its WindowRows. A row that is not there is zeros, its id -1.
+struct SequenceOut : RowsOut {
+    std::uint8_t* first = nullptr;  // the first row of an episode
+    std::uint8_t* last = nullptr;   // the newest row of an episode, ended or open
     std::int64_t* ids = nullptr;
+    std::uint8_t* valid = nullptr;       // may be null: the row is there
+    std::uint8_t* mask = nullptr;        // may be null: the row is there and is not burnt in
+    std::vector<FieldOut> start_fields;  // of the first row of each window
 };
 
 // Copies rows out of a store. It prefetches ahead of the copying, allocates nothing once its scratch space has its
 // size, takes no lock and knows no Python.
 //
-// Threads: one a thread. Errors: none; the rows must be live.
+// Threads: one a thread. Errors: none; the rows must be live, and so must be what their stacks need.
 class Gather {
   public:
     // Sums stop at both kinds of end and at what is stored of an open episode (invariant I3 of the store).
-    void transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step,
+    void transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step, const StackFill& fill,
                      const TransitionOut& out);
 
-    // Windows of `length` live steps each, given by the row lookup below.
-    void sequences(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t length,
+    // By arrivals neither n-step sums nor successors may be asked for.
+    void sequences(const StepStore& store, const WindowRows& windows, NStep n_step, const StackFill& fill,
                    const SequenceOut& out);
 
   private:
@@ -83,31 +102,45 @@ class Gather {
         double reward, discount;
         std::int64_t steps;
     };
-    // Where the successor of a start lies for columns: its row, or its side-pool entry with the highest bit set.
-    using SuccessorIndex = std::uint64_t;
+    // Where an observation, or another field of a step, lies: a row; an entry of the side pool, with kInPool set; or
+    // nowhere (kNothing).
+    using Source = std::uint64_t;
+    // An observation by the step that had it (or that led to it): where a stack ends.
+    struct StackEnd {
+        std::uint32_t row;
+        bool successor;
+    };
 
     static Copier copier_for(std::size_t bytes) noexcept;
     static void plan_small(Plan& plan, std::size_t offset, std::size_t bytes, std::size_t count, std::byte* data);
     static void plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan);
     static void copy_small(const Plan& plan, const std::byte* const* records, std::size_t begin,
                            std::size_t end) noexcept;
-    void copy_columns(const StepStore& store, std::span<const std::uint32_t> rows, std::size_t begin,
-                      std::size_t end) const noexcept;
-    void copy_successor_columns(const StepStore& store, std::size_t begin, std::size_t end) const noexcept;
+    static void copy_columns(const StepStore& store, const Plan& plan, const Source* sources, std::size_t begin,
+                             std::size_t end) noexcept;
     template <bool kReduce>
-    void resolve(const StepStore& store, std::uint32_t row, std::size_t i, NStep n_step) noexcept;
+    void resolve(const StepStore& store, std::uint32_t row, std::size_t i, const NStep& n_step) noexcept;
+    void resolve_any(const StepStore& store, std::uint32_t row, std::size_t i, const NStep& n_step) noexcept;
     template <bool kReduce>
-    void gather_transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step,
+    void gather_transitions(const StepStore& store, std::span<const std::uint32_t> rows, const NStep& n_step,
                             const TransitionOut& out);
+    void copy_rows(const StepStore& store, const WindowRows& windows, const NStep& n_step, const SequenceOut& out);
+    void put_flags(const StepStore& store, const WindowRows& windows, const NStep& n_step, const SequenceOut& out);
+    template <class EndOf>
+    void copy_stacks(const StepStore& store, std::span<const StackOut> stacks, std::size_t count, const StackFill& fill,
+                     EndOf&& end_of);
 
-    Plan own_, next_;
-    std::vector<const std::byte*> records_, last_records_, successors_;  // by start; last: of the last summed step
-    std::vector<SuccessorIndex> successor_index_;
+    void make_room(const Schema& schema, std::size_t count, bool resolving);
+
+    Plan observation_, next_, step_, reward_;
+    std::vector<std::byte> nothing_;                                     // a record of zeros
+    std::vector<const std::byte*> records_, last_records_, successors_;  // by row; last: of the last summed step
+    std::vector<const std::byte*> observed_, arrived_;                   // by arrivals
+    std::vector<Source> own_sources_, observed_sources_, successor_sources_;
+    std::vector<std::uint32_t> last_rows_;
     std::vector<Reduced> reduced_;
+    std::vector<const std::byte*> frames_;
+    std::vector<std::byte> fill_frame_;
 };
-
-// The rows of the steps t .. t + length - 1 of an episode, which must be live.
-void window_rows(const StepStore& store, const Episode& episode, std::int64_t t,
-                 std::span<std::uint32_t> rows) noexcept;
 
 }  // namespace ringback

@@ -9,12 +9,6 @@
 
 namespace ringback {
 
-// The first step of a window: step t of the episode in `slot`.
-struct WindowStart {
-    std::uint32_t slot;
-    std::int64_t t;
-};
-
 // Draws numbers, without memory of its own between calls but for what it reuses.
 //
 // Every answer is exactly uniform: over what there is (with replacement), or over the ordered choices of `out.size()`
@@ -30,13 +24,13 @@ class Sampler {
     // Offsets (0 is the oldest step) of live steps, and prefetches where their rows are looked up.
     void draw_steps(Rng& rng, const StepStore& store, bool replace, std::span<std::int64_t> offsets);
 
-    // Starts of windows of index.length steps. O(out.size() log episodes).
+    // Starts of windows. O(out.size() log episodes).
     void draw_windows(Rng& rng, const StepStore& store, const WindowIndex& index, bool replace,
                       std::span<WindowStart> out);
 
     // What the two throw.
     [[noreturn]] static void refuse_steps(std::int64_t count, std::int64_t stored);
-    [[noreturn]] static void refuse_windows(std::int64_t count, std::int64_t starts, std::int64_t length);
+    [[noreturn]] static void refuse_windows(std::int64_t count, std::int64_t starts, const WindowSpec& spec);
 
   private:
     // The generator comes and goes by value, so that its state stays in registers while numbers are written.

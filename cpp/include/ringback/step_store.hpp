@@ -12,8 +12,11 @@
 #include "ringback/lookback.hpp"
 #include "ringback/memory.hpp"
 #include "ringback/prefetch.hpp"
+#include "ringback/rng.hpp"
+#include "ringback/runs.hpp"
 #include "ringback/schema.hpp"
 #include "ringback/streams.hpp"
+#include "ringback/windows.hpp"
 
 namespace ringback {
 
@@ -38,17 +41,53 @@ struct Episode {
     std::int64_t origin = 0;  // its lane position of t = 0: step t lies at position origin + t
     std::uint32_t lane = 0;
     std::uint32_t newest = 0;  // the row of step end - 1; kept, although it follows, to spare each write the way there
+    std::int64_t unit = 0;     // what a split deals with as one: pieces without a declared end between them share it
+    std::int64_t number = 0;   // of a numbered stream, the number
     bool in_use = false;
     bool open = false;
+    bool numbered = false;
+    Side side = Side::train;
     StreamTable::Node* stream = nullptr;  // null once a numbered stream's episode has ended
 
     Extent extent() const noexcept { return {first, end}; }
+    Stored stored() const noexcept { return {first, end, open}; }
 };
 
-// Valid starts of windows of one length, counted an episode, so that the r-th start of all is found in O(log episodes).
+// Valid starts of one kind of windows, counted an episode, so that the r-th start of all is found in O(log episodes).
+// Where windows cross episodes, those of a whole run are counted at its newest episode.
 struct WindowIndex {
-    std::int64_t length = 0;
+    WindowSpec spec;
     CountTree starts;  // a leaf an episode slot
+};
+
+// The first row of a window: row t of the episode in `slot`.
+struct WindowStart {
+    std::uint32_t slot;
+    std::int64_t t;
+};
+
+// How the store is parted. One of every `groups` units is held out, each group's at a place that only the seed and the
+// group decide, so that sides are known at birth and stay as they are. With `block`, units are blocks of so many steps
+// of an episode, with `gap` unused steps behind each.
+struct Split {
+    std::int64_t groups = 0;  // 0: no split
+    std::uint64_t seed = 0;
+    std::int64_t block = 0, gap = 0;
+
+    bool is_set() const noexcept { return groups > 0; }
+    Side side_of(std::int64_t unit) const noexcept;
+    bool operator==(const Split&) const = default;
+};
+
+class StepStore;
+
+// Is told of every step, right after it was written.
+class StepListener {
+  public:
+    virtual void step_written(const StepStore& store) = 0;
+
+  protected:
+    ~StepListener() = default;
 };
 
 // The last `capacity` steps of any number of streams, by age.
@@ -79,7 +118,7 @@ struct WindowIndex {
 // Errors: std::invalid_argument and std::out_of_range without a "Where:" (the caller knows it), OutOfMemory.
 class StepStore {
   public:
-    // Throws std::invalid_argument for a capacity < 1 or > 2^31, OutOfMemory (with the bytes) if it cannot fit this
+    // Throws std::invalid_argument for a capacity < 1 or > 2^30, OutOfMemory (with the bytes) if it cannot fit this
     // machine.
     StepStore(Schema schema, std::int64_t capacity, Mismatch mismatch);
     StepStore(StepStore&&) = default;
@@ -105,6 +144,13 @@ class StepStore {
     // Overwrites one field of a live step; for an observation also what the step before leads to, where that is stored
     // once.
     void set_field(std::uint32_t row, std::size_t field, const std::byte* value) noexcept;
+
+    void tell(StepListener* listener) noexcept { listener_ = listener; }  // null: nobody
+
+    // Parts the store from now on; what is stored is parted too. Throws std::invalid_argument for another split than
+    // before, and for one by blocks once there are steps.
+    void split(const Split& split);
+    const Split& split() const noexcept { return split_; }
 
     // ---- reading ----
 
@@ -184,29 +230,39 @@ class StepStore {
 
     // ---- windows ----
 
-    // Counts of the valid starts of windows of `length` steps, kept up to date by every write from prepare_windows on
-    // (the last kWindowIndexes lengths prepared). Null: call prepare_windows(length) first, O(episodes).
-    const WindowIndex* window_index(std::int64_t length) const noexcept;
-    void prepare_windows(std::int64_t length);
+    // Counts of the valid starts, kept up to date by every write from prepare_windows on (the last kWindowIndexes kinds
+    // prepared). Null: call prepare_windows first, O(episodes).
+    const WindowIndex* window_index(const WindowSpec& spec) const noexcept;
+    void prepare_windows(const WindowSpec& spec);
 
-    // Numbers of all valid starts, oldest first. O(live).
-    std::vector<std::int64_t> valid_starts(std::int64_t length) const;
+    // The rank-th start. 0 <= rank < index.starts.total().
+    WindowStart window_start(const WindowIndex& index, std::int64_t rank) const noexcept;
+
+    // Numbers of all valid starts, oldest first. O(live). Not for windows that cross episodes.
+    std::vector<std::int64_t> valid_starts(const WindowSpec& spec) const;
+
+    // The episodes of one numbered stream that follow each other, each from its t = 0 on: known once windows that cross
+    // episodes are prepared.
+    const Runs& runs() const noexcept { return runs_; }
+    // The rows of a run that windows may have, by position.
+    Extent run_rows(const Runs::Run& run, const WindowSpec& spec) const noexcept;
 
     // ---- state: content, not layout ----
 
     struct EpisodeState {
         std::uint32_t slot;
-        std::int64_t birth, first, end;
-        bool open;
+        std::int64_t birth, first, end, unit, number;
+        bool open, numbered;
         bool has_stream;
         StreamKey stream;
     };
     struct DormantState {
         StreamKey stream;
-        std::int64_t next_t;
+        std::int64_t next_t, unit;
     };
     struct State {
-        std::int64_t written = 0, births = 0, kept = 0;
+        std::int64_t written = 0, births = 0, units = 0, kept = 0;
+        Split split;
         std::vector<EpisodeState> episodes;        // live ones, by birth
         std::vector<DormantState> dormant;         // oldest first
         std::vector<std::uint32_t> free_episodes;  // slots, in the order they are taken from the back
@@ -238,7 +294,7 @@ class StepStore {
     void restore_rows(const RowContent& rows);
     void restore_done();
 
-    static constexpr std::size_t kWindowIndexes = 4;
+    static constexpr std::size_t kWindowIndexes = 8;
     // Indices of steps stay well below what the window resolver takes for infinite.
     static constexpr std::int64_t kMaxTime = std::int64_t{1} << 59;
 
@@ -278,11 +334,17 @@ class StepStore {
     void fill_entry(std::uint32_t entry, std::span<const std::byte* const> successors, std::size_t i) noexcept;
     void evict();
 
-    std::uint32_t begin_episode(std::int64_t t);
+    std::uint32_t begin_episode(const StreamKey& key, std::int64_t t, std::int64_t unit);
+    void wake(StreamTable::Node* stream);
+    bool block_begins(std::int64_t t) const noexcept;
+    void begin_block_if_due(StreamTable::Node* stream);
+    Side side_of(const Episode& episode) const noexcept;
     void finish_episode(std::uint32_t slot, std::uint8_t flags);
     void split_off(StreamTable::Node* stream);
     void drop_episode(std::uint32_t slot);
+    std::int64_t count_starts(const WindowSpec& spec, std::uint32_t slot) const noexcept;
     void count_windows(std::uint32_t slot) noexcept;
+    void join_run(std::uint32_t slot);
     std::uint32_t take_lane();
     std::uint32_t take_entry() noexcept;
     std::byte* record(std::uint32_t row) noexcept { return records_.data() + row * schema_.record_bytes(); }
@@ -323,10 +385,13 @@ class StepStore {
 
     std::vector<Episode> episodes_;
     std::vector<std::uint32_t> free_episodes_;
-    std::int64_t births_ = 0, episode_count_ = 0, open_count_ = 0, kept_ = 0;
+    std::int64_t births_ = 0, units_ = 0, episode_count_ = 0, open_count_ = 0, kept_ = 0;
 
     StreamTable streams_;
+    StepListener* listener_ = nullptr;
+    Split split_;
     std::vector<std::unique_ptr<WindowIndex>> windows_;  // newest last
+    Runs runs_;
 
     std::vector<std::int64_t> restored_ends_;  // while restoring: each episode's end, by slot
     std::int64_t restored_written_ = 0;

@@ -42,6 +42,7 @@ class StreamTable {
         State state = State::open;
         std::uint32_t episode = kNoEpisode;  // open and finished: the episode's slot
         std::int64_t next_t = 0;             // dormant: the index of its next step
+        std::int64_t unit = 0;               // dormant: the unit of a split that its next step belongs to
         Dormant::iterator place{};           // dormant: its place in the order of falling asleep
     };
 
@@ -49,9 +50,9 @@ class StreamTable {
 
     Node* find(const StreamKey& key);
 
-    Node* open(const StreamKey& key, std::uint32_t episode);  // a stream that is not in the table
-    void sleep(Node* node, std::int64_t next_t);              // open → dormant
-    void wake(Node* node, std::uint32_t episode);             // dormant → open
+    Node* open(const StreamKey& key, std::uint32_t episode);         // a stream that is not in the table
+    void sleep(Node* node, std::int64_t next_t, std::int64_t unit);  // open → dormant
+    void wake(Node* node, std::uint32_t episode);                    // dormant → open
     // The episode has ended: forgets a numbered stream (answers false: the node is gone), keeps a named one as
     // finished.
     bool finish(Node* node);

@@ -38,10 +38,41 @@ struct NaiveStep {
     int flags;  // 1 terminated, 2 truncated
 };
 
+// An episode, or a piece of one: what windows do not leave.
 struct NaiveEpisode {
     bool open;
     std::int64_t next_t;
-    std::optional<StreamKey> stream;
+    std::optional<StreamKey> stream;  // nothing once a numbered stream's episode has ended
+    std::int64_t begin;               // t of the first step ever
+    std::int64_t unit;
+    StreamKey writer;
+};
+
+struct NaiveDormant {
+    StreamKey stream;
+    std::int64_t next_t, unit;
+};
+
+// A row of a window: the step taken there and the one that led there, as far as the rows' kind has them.
+struct NaiveRow {
+    std::int64_t episode, t;
+    const NaiveStep* step;
+    const NaiveStep* arrived;
+};
+
+// Rows that follow each other and can be read in full.
+struct NaiveLine {
+    std::vector<NaiveRow> rows;
+    bool complete;  // of one episode, from its beginning to its end
+};
+
+struct NaiveStart {
+    std::size_t line, row;
+};
+
+struct NaiveWindow {
+    std::vector<NaiveRow> rows;
+    std::size_t burn_in;  // rows before the start
 };
 
 inline double half_to_double(std::uint16_t bits) {
@@ -101,14 +132,18 @@ class NaiveStore {
         if (start < stands_at) throw std::invalid_argument("the chunk was there before");
         if (start > stands_at && !cut) throw std::invalid_argument("there is a gap");
         if (start == stands_at && !steps.empty()) refuse_mismatch(steps[0], key);
-        if (start > stands_at) part(key);
+        std::optional<std::int64_t> unit;
+        if (start > stands_at) {
+            unit = unit_of(key);
+            part(key, 2);
+        }
         std::vector<std::int64_t> ids;
         for (std::size_t i = 0; i < steps.size(); ++i)
-            ids.push_back(append(steps[i], key, i == 0 && start > stands_at ? start : 0));
+            ids.push_back(i == 0 && start > stands_at ? append(steps[i], key, start, unit) : append(steps[i], key));
         const int flags = (terminated ? 1 : 0) | (truncated ? 2 : 0);
         if (flags != 0 && open_.count(key) != 0) close(open_.at(key), flags);
         if (flags != 0) forget_dormant(key);
-        if (flags == 0 && steps.empty() && start > stands_at) sleep(key, start);
+        if (flags == 0 && steps.empty() && start > stands_at) sleep(key, start, unit ? *unit : units_++);
         return ids;
     }
 
@@ -123,6 +158,8 @@ class NaiveStore {
         while (!open_.empty()) close(open_.begin()->second, 2);
         dormant_.clear();
     }
+
+    void split(const Split& split) { split_ = split; }
 
     void set_field(std::int64_t number, std::size_t field, const std::string& value) {
         NaiveStep& changed = step(number);
@@ -141,7 +178,7 @@ class NaiveStore {
     std::int64_t kept() const { return kept_; }
     std::size_t open_episodes() const { return open_.size(); }
     std::size_t dormant_count() const { return dormant_.size(); }
-    const std::list<std::pair<StreamKey, std::int64_t>>& dormant() const { return dormant_; }
+    const std::list<NaiveDormant>& dormant() const { return dormant_; }
     std::size_t most_open() const { return most_open_; }
     bool is_finished(const StreamKey& key) const { return finished_.count(key) != 0; }
 
@@ -154,9 +191,8 @@ class NaiveStore {
     // The index of the next step of a stream.
     std::int64_t next_t(const StreamKey& key) const {
         if (open_.count(key) != 0) return episodes_.at(open_.at(key)).next_t;
-        for (const auto& [dormant, t] : dormant_)
-            if (dormant == key) return t;
-        return 0;
+        const NaiveDormant* const dormant = find_dormant(key);
+        return dormant == nullptr ? 0 : dormant->next_t;
     }
 
     // The successor that the newest step of a stream was given, if that step lives.
@@ -178,21 +214,114 @@ class NaiveStore {
     }
     bool is_open(const NaiveStep& of) const { return episodes_.at(of.episode).open; }
 
-    // Starts of windows of `length` live steps of one episode, oldest first. Steps go by age, so what lives of an
-    // episode is its newest steps without a hole.
-    std::vector<std::int64_t> valid_starts(std::int64_t length) const {
-        std::map<std::int64_t, std::int64_t> newest;
-        for (const auto& s : live_) newest[s.episode] = s.t;
-        std::vector<std::int64_t> starts;
+    const NaiveEpisode& episode(std::int64_t id) const { return episodes_.at(id); }
+    Side side(std::int64_t id) const {
+        const NaiveEpisode& of = episodes_.at(id);
+        return region(of.begin) % 2 != 0 ? Side::unused : split_.side_of(of.unit);
+    }
+    const NaiveStep* find(std::int64_t episode, std::int64_t t) const {
         for (const auto& s : live_)
-            if (newest[s.episode] - s.t + 1 >= length) starts.push_back(s.number);
+            if (s.episode == episode && s.t == t) return &s;
+        return nullptr;
+    }
+
+    // The rows that windows of this kind are made of: a line an episode, or one a stream as long as its episodes
+    // follow each other.
+    std::vector<NaiveLine> lines(const WindowSpec& spec) const {
+        std::map<std::int64_t, std::map<std::int64_t, const NaiveStep*>> steps;  // by episode, by t
+        for (const auto& s : live_) steps[s.episode][s.t] = &s;
+        std::vector<NaiveLine> lines;
+        std::map<StreamKey, std::pair<std::size_t, Side>> newest;  // line and side of each stream's last episode
+        for (const auto& [id, of] : steps) {
+            const NaiveEpisode& owner = episodes_.at(id);
+            const NaiveLine line = line_of(id, of, spec);
+            const auto before = newest.find(owner.writer);
+            const bool joins = spec.cross && std::holds_alternative<std::int64_t>(owner.writer) && owner.begin == 0 &&
+                               before != newest.end() && before->second.second == side(id);
+            if (spec.side != Side::any && spec.side != side(id)) {
+                newest.erase(owner.writer);
+            } else if (joins) {
+                auto& rows = lines[before->second.first].rows;
+                rows.insert(rows.end(), line.rows.begin(), line.rows.end());
+            } else {
+                newest[owner.writer] = {lines.size(), side(id)};
+                lines.push_back(line);
+            }
+        }
+        return lines;
+    }
+
+    static std::vector<NaiveStart> starts(const std::vector<NaiveLine>& lines, const WindowSpec& spec) {
+        std::vector<NaiveStart> starts;
+        for (std::size_t line = 0; line < lines.size(); ++line)
+            for (std::size_t i = 0; i < lines[line].rows.size(); ++i) {
+                const auto left = static_cast<std::int64_t>(lines[line].rows.size() - i);
+                const bool fits = spec.whole ? i == 0 && lines[line].complete && left <= spec.length
+                                             : spec.pad || left >= spec.length;
+                const bool due = spec.whole || spec.cross || lines[line].rows[i].t % spec.period == 0;
+                if (fits && due) starts.push_back({line, i});
+            }
         return starts;
+    }
+
+    static NaiveWindow window(const NaiveLine& line, std::size_t start, std::int64_t length, std::int64_t burn_in) {
+        NaiveWindow window{{}, 0};
+        for (std::size_t i = 0; i < line.rows.size(); ++i) {
+            const auto from_start = static_cast<std::int64_t>(i) - static_cast<std::int64_t>(start);
+            if (from_start < -burn_in || from_start >= length) continue;
+            window.rows.push_back(line.rows[i]);
+            window.burn_in += from_start < 0 ? 1 : 0;
+        }
+        return window;
+    }
+
+    // Numbers of the steps that windows start at, oldest first.
+    std::vector<std::int64_t> valid_starts(const WindowSpec& spec) const {
+        const std::vector<NaiveLine> all = lines(spec);
+        std::vector<std::int64_t> numbers;
+        for (const NaiveStart& start : starts(all, spec))
+            if (const NaiveStep* const step = all[start.line].rows[start.row].step) numbers.push_back(step->number);
+        std::sort(numbers.begin(), numbers.end());
+        return numbers;
     }
 
   private:
     static int flags_of(const Given& given) { return (given.terminated ? 1 : 0) | (given.truncated ? 2 : 0); }
 
     NaiveStep& step(std::int64_t number) { return live_.at(static_cast<std::size_t>(number - live_[0].number)); }
+
+    // Blocks of a split are the even regions of an episode, the unused steps behind them the odd ones.
+    std::int64_t region(std::int64_t t) const {
+        if (split_.block == 0) return 0;
+        const std::int64_t period = split_.block + split_.gap;
+        return 2 * (t / period) + (t % period >= split_.block ? 1 : 0);
+    }
+    bool block_begins(std::int64_t t) const { return split_.block > 0 && t % (split_.block + split_.gap) == 0; }
+
+    // The unit that the stream's last step belonged to, unless its end was declared.
+    std::optional<std::int64_t> unit_of(const StreamKey& key) const {
+        if (open_.count(key) != 0) return episodes_.at(open_.at(key)).unit;
+        const NaiveDormant* const dormant = find_dormant(key);
+        return dormant == nullptr ? std::nullopt : std::optional<std::int64_t>(dormant->unit);
+    }
+
+    NaiveLine line_of(std::int64_t id, const std::map<std::int64_t, const NaiveStep*>& steps,
+                      const WindowSpec& spec) const {
+        const NaiveEpisode& of = episodes_.at(id);
+        const auto at = [&](std::int64_t t) { return steps.count(t) != 0 ? steps.at(t) : nullptr; };
+        const auto exists = [&](std::int64_t t) {
+            if (!spec.arrival) return at(t) != nullptr;
+            return (t == 0 || at(t - 1) != nullptr) && (at(t) != nullptr || !of.open);
+        };
+        NaiveLine line{{}, !of.open};
+        for (std::int64_t t = steps.begin()->first; t <= of.next_t; ++t) {
+            bool readable = true;
+            for (std::int64_t k = 0; k <= spec.history && k <= t; ++k) readable = readable && exists(t - k);
+            if (readable) line.rows.push_back({id, t, at(t), spec.arrival ? at(t - 1) : nullptr});
+        }
+        line.complete = line.complete && !line.rows.empty() && line.rows[0].t == 0;
+        return line;
+    }
 
     NaiveStep* step_of(std::int64_t episode, std::int64_t t) {
         for (auto& s : live_)
@@ -202,11 +331,14 @@ class NaiveStore {
 
     bool stored_once(const NaiveStep& before) const { return once_.count(before.number) != 0; }
 
-    bool is_dormant(const StreamKey& key) const {
-        return std::any_of(dormant_.begin(), dormant_.end(), [&](const auto& d) { return d.first == key; });
+    bool is_dormant(const StreamKey& key) const { return find_dormant(key) != nullptr; }
+    const NaiveDormant* find_dormant(const StreamKey& key) const {
+        for (const NaiveDormant& dormant : dormant_)
+            if (dormant.stream == key) return &dormant;
+        return nullptr;
     }
     void forget_dormant(const StreamKey& key) {
-        dormant_.remove_if([&](const auto& d) { return d.first == key; });
+        dormant_.remove_if([&](const auto& d) { return d.stream == key; });
     }
 
     bool differs(const Given& given, const StreamKey& key) const {
@@ -221,20 +353,23 @@ class NaiveStore {
         if (mismatch_ == Mismatch::raise && differs(given, key)) throw std::invalid_argument("the observation differs");
     }
 
-    std::int64_t append(const Given& given, const StreamKey& key, std::int64_t begin_at = 0) {
+    // `unit`: of the piece before, where a gap was cut out.
+    std::int64_t append(const Given& given, const StreamKey& key, std::int64_t begin_at = 0,
+                        std::optional<std::int64_t> unit = std::nullopt) {
         std::int64_t t = std::max(begin_at, next_t(key));
-        if (differs(given, key)) {
-            if (mismatch_ == Mismatch::split) {
-                part(key);
-                if (!std::holds_alternative<std::string>(key)) t = 0;
-            } else {
-                ++kept_;
-            }
+        if (differs(given, key) && mismatch_ == Mismatch::split) {
+            unit = unit_of(key);
+            part(key, 2);
+            if (!std::holds_alternative<std::string>(key)) t = 0;
+        } else {
+            if (differs(given, key)) ++kept_;
+            if (!unit && !block_begins(t)) unit = unit_of(key);
+            if (open_.count(key) != 0 && region(t) != region(t - 1)) part(key, 0);
         }
         forget_dormant(key);
         if (open_.count(key) == 0) {
             open_[key] = births_;
-            episodes_[births_++] = {true, t, key};
+            episodes_[births_++] = {true, t, key, t, unit ? *unit : units_++, key};
         }
         most_open_ = std::max(most_open_, open_.size());
         const std::int64_t episode = open_.at(key);
@@ -264,7 +399,7 @@ class NaiveStore {
             return;
         }
         open_.erase(*episode.stream);
-        sleep(*episode.stream, episode.next_t);
+        sleep(*episode.stream, episode.next_t, episode.unit);
     }
 
     void close(std::int64_t episode, int flags) {
@@ -283,16 +418,16 @@ class NaiveStore {
             closed.stream.reset();
     }
 
-    void sleep(const StreamKey& key, std::int64_t next_t) {
-        dormant_.emplace_back(key, next_t);
+    void sleep(const StreamKey& key, std::int64_t next_t, std::int64_t unit) {
+        dormant_.push_back({key, next_t, unit});
         if (dormant_.size() > capacity_) dormant_.pop_front();
     }
 
     // Closes what the stream has open, and the two know each other no more.
-    void part(const StreamKey& key) {
+    void part(const StreamKey& key, int flags) {
         if (open_.count(key) != 0) {
             const std::int64_t episode = open_.at(key);
-            close(episode, 2);
+            close(episode, flags);
             episodes_.at(episode).stream.reset();
         }
         finished_.erase(key);
@@ -303,13 +438,14 @@ class NaiveStore {
     std::size_t capacity_;
     Mismatch mismatch_;
     std::deque<NaiveStep> live_;
-    std::int64_t written_ = 0, births_ = 0, kept_ = 0;
+    Split split_;
+    std::int64_t written_ = 0, births_ = 0, units_ = 0, kept_ = 0;
     std::size_t most_open_ = 0;
-    std::map<std::int64_t, NaiveEpisode> episodes_;          // with a live step
-    std::map<StreamKey, std::int64_t> open_;                 // stream → its open episode
-    std::map<StreamKey, bool> finished_;                     // names of ended episodes with a live step
-    std::list<std::pair<StreamKey, std::int64_t>> dormant_;  // stream, its next t; asleep for longest first
-    std::map<std::int64_t, bool> once_;                      // steps whose successor is the next step's observation
+    std::map<std::int64_t, NaiveEpisode> episodes_;  // with a live step
+    std::map<StreamKey, std::int64_t> open_;         // stream → its open episode
+    std::map<StreamKey, bool> finished_;             // names of ended episodes with a live step
+    std::list<NaiveDormant> dormant_;                // asleep for longest first
+    std::map<std::int64_t, bool> once_;              // steps whose successor is the next step's observation
 };
 
 }  // namespace ringback::twin

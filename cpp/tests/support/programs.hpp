@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "naive_store.hpp"
-#include "ringback/gather.hpp"
 #include "ringback/rng.hpp"
 #include "ringback/step_store.hpp"
 #include "steps.hpp"
@@ -41,6 +40,18 @@ inline std::string difference_in_row(const StepStore& store, const NaiveStep& wa
     return "";
 }
 
+// Units and sides, by the episodes' newest steps.
+inline std::string difference_in_sides(const StepStore& store, const NaiveStore& naive) {
+    for (const NaiveStep& step : naive.live()) {
+        const Episode& episode = store.episode_of(store.row_of_number(step.number));
+        const std::string where = "step " + std::to_string(step.number) + ": ";
+        if (episode.unit != naive.episode(step.episode).unit) return where + "unit is " + std::to_string(episode.unit);
+        if (episode.side != naive.side(step.episode)) return where + "it is on another side";
+        if (episode.open != naive.episode(step.episode).open) return where + "its episode is open or closed";
+    }
+    return "";
+}
+
 // Sizes, counts and the bound on pages.
 inline std::string difference_in_counts(const StepStore& store, const NaiveStore& naive) {
     const auto differ = [](const char* what, std::int64_t got, std::int64_t want) {
@@ -59,7 +70,7 @@ inline std::string difference_in_counts(const StepStore& store, const NaiveStore
         if (!d.empty()) return d;
     auto want = naive.dormant().begin();
     for (const auto* node : store.streams().dormant()) {
-        if (node->first != want->first || node->second.next_t != want->second)
+        if (node->first != want->stream || node->second.next_t != want->next_t || node->second.unit != want->unit)
             return "a dormant stream is " + to_string(node->first) + " at " + std::to_string(node->second.next_t);
         ++want;
     }
@@ -68,51 +79,74 @@ inline std::string difference_in_counts(const StepStore& store, const NaiveStore
     return store.pages_in_use() <= bound ? "" : "I7: " + std::to_string(store.pages_in_use()) + " pages are in use";
 }
 
-inline std::string difference_in_windows(const StepStore& store, const NaiveStore& naive, std::int64_t length) {
-    const std::string where = "windows of " + std::to_string(length) + ": ";
-    const std::vector<std::int64_t> starts = naive.valid_starts(length);
-    if (store.valid_starts(length) != starts) return where + "valid_starts differ";
-    std::vector<std::uint32_t> rows(static_cast<std::size_t>(length));
-    for (const std::int64_t start : starts) {
-        const StepTime first = store.time(store.row_of_number(start));
-        window_rows(store, store.episode(first.episode), first.t, rows);
-        const NaiveStep* want = &naive.step(start);
-        for (const std::uint32_t row : rows) {
-            if (store.number(row) != want->number)
-                return where + "a row of the window from " + std::to_string(start) + " is wrong";
-            if (row != rows.back()) want = naive.next(*want);
-        }
-    }
-    const WindowIndex* const index = store.window_index(length);
+// A start is named by the step that is taken there and, by arrivals, the one that led there: -1 where there is none.
+using StartName = std::pair<std::int64_t, std::int64_t>;
+
+inline StartName name_of(const NaiveRow& row) {
+    return {row.step == nullptr ? -1 : row.step->number, row.arrived == nullptr ? -1 : row.arrived->number};
+}
+inline StartName name_of(const StepStore& store, const WindowStart& start, bool arrival) {
+    const Episode& episode = store.episode(start.slot);
+    const auto number = [&](std::int64_t t) {
+        return episode.extent().holds(t) ? store.number(store.row_of(episode, t)) : -1;
+    };
+    return {number(start.t), arrival ? number(start.t - 1) : -1};
+}
+inline WindowStart start_of(const StepStore& store, const NaiveRow& row) {
+    if (row.step != nullptr) return {store.time(store.row_of_number(row.step->number)).episode, row.t};
+    return {store.time(store.row_of_number(row.arrived->number)).episode, row.t};
+}
+
+inline std::vector<WindowStart> starts_of(const StepStore& store, const std::vector<NaiveLine>& lines,
+                                          const std::vector<NaiveStart>& starts) {
+    std::vector<WindowStart> out;
+    for (const NaiveStart& start : starts) out.push_back(start_of(store, lines[start.line].rows[start.row]));
+    return out;
+}
+
+inline std::string spelled(const WindowSpec& spec) {
+    return "windows of " + std::to_string(spec.length) + " every " + std::to_string(spec.period) + " history " +
+           std::to_string(spec.history) + (spec.pad ? " pad" : "") + (spec.arrival ? " arrival" : "") +
+           (spec.whole ? " whole" : "") + (spec.cross ? " cross" : "") + " side " +
+           std::to_string(static_cast<int>(spec.side)) + ": ";
+}
+
+// The starts: listed, and counted since they were prepared.
+inline std::string difference_in_windows(const StepStore& store, const NaiveStore& naive, const WindowSpec& spec) {
+    const std::string where = spelled(spec);
+    if (!spec.cross && store.valid_starts(spec) != naive.valid_starts(spec)) return where + "valid_starts differ";
+    const WindowIndex* const index = store.window_index(spec);
     if (index == nullptr) return "";
-    if (index->starts.total() != static_cast<std::int64_t>(starts.size()))
-        return where + "counted " + std::to_string(index->starts.total()) + ", not " + std::to_string(starts.size());
-    std::set<std::int64_t> ranked;
-    for (std::int64_t rank = 0; rank < index->starts.total(); ++rank) {
-        const auto [slot, place] = index->starts.find(rank);
-        const Episode& episode = store.episode(static_cast<std::uint32_t>(slot));
-        ranked.insert(store.number(store.row_of(episode, episode.first + place)));
-    }
-    return ranked == std::set<std::int64_t>(starts.begin(), starts.end()) ? "" : where + "the ranks are not the starts";
+    const std::vector<NaiveLine> lines = naive.lines(spec);
+    std::multiset<StartName> ranked, want;
+    for (const NaiveStart& start : NaiveStore::starts(lines, spec))
+        want.insert(name_of(lines[start.line].rows[start.row]));
+    if (index->starts.total() != static_cast<std::int64_t>(want.size()))
+        return where + "counted " + std::to_string(index->starts.total()) + ", not " + std::to_string(want.size());
+    for (std::int64_t rank = 0; rank < index->starts.total(); ++rank)
+        ranked.insert(name_of(store, store.window_start(*index, rank), spec.arrival));
+    return ranked == want ? "" : where + "the ranks are not the starts";
 }
 
 inline std::string difference(const StepStore& store, const NaiveStore& naive) {
     if (auto d = difference_in_counts(store, naive); !d.empty()) return d;
     for (const NaiveStep& step : naive.live())
         if (auto d = difference_in_row(store, step); !d.empty()) return d;
-    return "";
+    return difference_in_sides(store, naive);
 }
 
 // Two stores of one content: what a checkpoint holds is equal byte for byte.
 inline bool same_content(const Saved& a, const Saved& b) {
     const auto same_episode = [](const StepStore::EpisodeState& x, const StepStore::EpisodeState& y) {
-        return x.slot == y.slot && x.birth == y.birth && x.first == y.first && x.end == y.end && x.open == y.open &&
-               x.has_stream == y.has_stream && x.stream == y.stream;
+        return x.slot == y.slot && x.birth == y.birth && x.first == y.first && x.end == y.end && x.unit == y.unit &&
+               x.number == y.number && x.open == y.open && x.numbered == y.numbered && x.has_stream == y.has_stream &&
+               x.stream == y.stream;
     };
     const auto same_dormant = [](const StepStore::DormantState& x, const StepStore::DormantState& y) {
-        return x.stream == y.stream && x.next_t == y.next_t;
+        return x.stream == y.stream && x.next_t == y.next_t && x.unit == y.unit;
     };
-    return a.state.written == b.state.written && a.state.births == b.state.births && a.state.kept == b.state.kept &&
+    return a.state.written == b.state.written && a.state.births == b.state.births && a.state.units == b.state.units &&
+           a.state.kept == b.state.kept && a.state.split == b.state.split &&
            std::equal(a.state.episodes.begin(), a.state.episodes.end(), b.state.episodes.begin(),
                       b.state.episodes.end(), same_episode) &&
            std::equal(a.state.dormant.begin(), a.state.dormant.end(), b.state.dormant.begin(), b.state.dormant.end(),
@@ -129,6 +163,8 @@ struct ProgramShape {
     std::uint64_t odds_of_end = 8;  // an episode ends once in so many steps
     std::size_t longest_chunk = 6;
     bool one_writer = false;  // one episode at a time, in chunks
+    Split split = {};         // from the first step on
+    Split late_split = {};    // at some call
 };
 
 inline constexpr Mismatch kPolicies[] = {Mismatch::keep, Mismatch::split, Mismatch::raise};
@@ -142,6 +178,13 @@ inline ProgramShape small_shape(std::uint64_t seed) {
     shape.streams = 1 + rng.below(rng.below(2) == 0 ? 3 : 40);
     shape.odds_of_end = 2 + rng.below(rng.below(2) == 0 ? 6 : 60);
     shape.longest_chunk = 1 + rng.below(12);
+    if (rng.below(2) == 0) return shape;
+    const Split split{2 + static_cast<std::int64_t>(rng.below(4)), rng.next()};
+    (rng.below(2) == 0 ? shape.late_split : shape.split) = split;
+    if (shape.split.is_set() && rng.below(3) != 0) {
+        shape.split.block = 1 + static_cast<std::int64_t>(rng.below(5));
+        shape.split.gap = static_cast<std::int64_t>(rng.below(3));
+    }
     return shape;
 }
 
@@ -156,6 +199,7 @@ class Program {
             names_.emplace_back(new_name());
         }
         numbers_[0] = std::numeric_limits<std::int64_t>::min();
+        if (shape_.split.is_set()) split(shape_.split);
     }
 
     // One call. "" or what went wrong.
@@ -167,7 +211,17 @@ class Program {
         if (choice < 88) return end_episode();
         if (choice < 89) return end_all();
         if (choice < 95) return set_field();
-        for (auto& store : stores_) store->prepare_windows(any_length());
+        if (choice < 96 && shape_.late_split.is_set()) return split(shape_.late_split);
+        const WindowSpec spec = any_spec();
+        for (auto& store : stores_) store->prepare_windows(spec);
+        if (prepared_.size() == StepStore::kWindowIndexes) prepared_.erase(prepared_.begin());
+        prepared_.push_back(spec);
+        return "";
+    }
+
+    std::string split(const Split& split) {
+        naive_.split(split);
+        for (auto& store : stores_) store->split(split);
         return "";
     }
 
@@ -186,6 +240,29 @@ class Program {
     std::int64_t any_length() {
         return 1 + static_cast<std::int64_t>(rng_.below(std::min<std::uint64_t>(9, capacity())));
     }
+    // Windows of any kind.
+    WindowSpec any_spec() {
+        const auto chance = [&](std::uint64_t odds) { return rng_.below(odds) == 0; };
+        WindowSpec spec{any_length()};
+        if (chance(2)) spec.history = static_cast<std::int64_t>(rng_.below(4));
+        spec.pad = chance(3);
+        spec.arrival = chance(3);
+        spec.whole = chance(6);
+        spec.cross = !spec.whole && chance(3);
+        if (!spec.cross && chance(2)) spec.period = 1 + static_cast<std::int64_t>(rng_.below(4));
+        if (chance(2)) spec.side = static_cast<Side>(rng_.below(3));
+        return spec;
+    }
+    // Up to `count` starts of windows, some of them more than once.
+    std::vector<NaiveStart> some_starts(const std::vector<NaiveLine>& lines, const WindowSpec& spec,
+                                        std::size_t count) {
+        const std::vector<NaiveStart> all = NaiveStore::starts(lines, spec);
+        std::vector<NaiveStart> chosen;
+        for (std::size_t i = 0; i < count && !all.empty(); ++i) chosen.push_back(all[rng_.below(all.size())]);
+        return chosen;
+    }
+    // The last kinds that were prepared, those of the store that goes along too.
+    const std::vector<WindowSpec>& prepared() const { return prepared_; }
     std::uint64_t capacity() const { return static_cast<std::uint64_t>(shape_.capacity); }
 
   private:
@@ -322,6 +399,7 @@ class Program {
     NaiveStore naive_;
     std::vector<std::unique_ptr<StepStore>> stores_;
     std::vector<StreamKey> numbers_, names_;
+    std::vector<WindowSpec> prepared_;
     std::uint64_t count_ = 1;
     int names_made_ = 0;
 };

@@ -11,8 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ringback import _core
-from ringback.episodes.structure import batch
+from ringback.episodes.structure import batch, map_structure
+from ringback.replay.batches import Batches
 from ringback.replay.spaces import Cast, as_space, spec_of_extras, spec_of_space
+from ringback.replay.splits import split_groups, split_seed
+from ringback.replay.views import BufferView
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +78,8 @@ class ReplayBuffer(_core.Replay):
     [0.0, 1.0]
     """
 
+    _priority_rule: dict[str, Any] | None = None  # what draws are by, if not uniform
+
     def __init__(
         self,
         capacity: int,
@@ -100,7 +105,9 @@ class ReplayBuffer(_core.Replay):
         action = spec_of_space(self._action_space, "action", casts)
         columns = spec_of_extras({} if extras is None else extras, casts)
         casts.check_used()
-        super().__init__(int(capacity), observation, action, columns, _seed_words(seed), on_mismatch)
+        super().__init__(
+            int(capacity), observation, action, columns, _seed_words(seed), on_mismatch, self._priority_rule
+        )
         self._device = device
         self._on_mismatch = on_mismatch
         self._extras = dict(extras or {})
@@ -147,7 +154,7 @@ class ReplayBuffer(_core.Replay):
         """Bytes that steps, successors and tables take now. Sampling does not change it."""
         return int(self._stats()["bytes"])
 
-    def stats(self) -> dict[str, int]:
+    def stats(self) -> dict[str, Any]:
         """Count what happened so far.
 
         Returns
@@ -155,16 +162,31 @@ class ReplayBuffer(_core.Replay):
         dict
             ``size`` and ``capacity`` (steps), ``episodes`` (with a stored step), ``open_episodes``, ``added``,
             ``sampled`` and ``evicted`` (steps), ``kept_successors`` (observations that differed from the successor
-            given before, and are kept beside the rows), ``bytes``.
+            given before, and are kept beside the rows), ``bytes``; ``ratio`` (steps sampled for each one added),
+            ``mean_age`` (of the stored steps, in steps added since), ``train`` and ``validation`` (steps on either side
+            of a split; None without one).
         """
-        return self._stats()
+        counts = self._stats()
+        sides = ("train", "validation")
+        size, added = counts["size"], counts["added"]
+        return {
+            **counts,
+            "ratio": counts["sampled"] / added if added else 0.0,
+            "mean_age": (size - 1) / 2 if size else 0.0,
+            **{side: len(BufferView(self, side)) if self._is_split else None for side in sides},
+        }
 
     def __repr__(self) -> str:
-        return f"<ReplayBuffer of {len(self)}/{self.capacity} steps, {self.num_episodes} episodes>"
+        return f"<{type(self).__name__} of {len(self)}/{self.capacity} steps, {self.num_episodes} episodes>"
 
     # ---- writing -----------------------------------------------------------------------------------------------------
 
-    def add_episode(self, episode: Any, gap: Literal["raise", "cut"] = "raise") -> npt.NDArray[np.int64]:
+    def add_episode(
+        self,
+        episode: Any,
+        gap: Literal["raise", "cut"] = "raise",
+        initial_state: Mapping[str, Any] | None = None,
+    ) -> npt.NDArray[np.int64]:
         """Write an episode, or the next chunk of one.
 
         Chunks of one episode (the same ``id_``, ``t_started`` where the last one ended) become one episode again,
@@ -178,6 +200,10 @@ class ReplayBuffer(_core.Replay):
         gap : {"raise", "cut"}
             What to do when steps are missing between the last chunk and this one: refuse, or close what there is as
             truncated and begin an episode with missing history (its ``t`` counts on, ``is_first`` stays false).
+        initial_state : mapping, optional
+            ``{"state_in": value}``: the recurrent state before the chunk's first step, for a chunk without lookback.
+            The extra ``state_in`` is the state before each step; where the module gave only ``state_out``, step t gets
+            that of step t - 1, out of the chunk or its lookback.
 
         Returns
         -------
@@ -207,7 +233,7 @@ class ReplayBuffer(_core.Replay):
             observations = form("observation", episode.get_observations(slice(0, steps + 1)))
             actions = form("action", episode.get_actions(slice(0, steps)))
             rewards = form("reward", episode.get_rewards(slice(0, steps)))
-            extras = {name: form(name, _output(episode, name, steps)) for name in self._extras}
+            extras = {name: _extra(episode, name, steps, form, initial_state or {}) for name in self._extras}
         return self._add_chunk(
             observations,
             actions,
@@ -262,41 +288,99 @@ class ReplayBuffer(_core.Replay):
         """
         self._set(ids, field, values)
 
-    # ---- reading -----------------------------------------------------------------------------------------------------
+    # ---- sides -------------------------------------------------------------------------------------------------------
 
-    def get(self, ids: npt.ArrayLike) -> _core.Transitions:
-        """Return the steps with these ids.
+    def split(
+        self, validation: float = 0.1, seed: int = 0, *, block: int | None = None, gap: int = 0
+    ) -> tuple[BufferView, BufferView]:
+        """Hold episodes out: part the buffer, for good, into a training and a validation side.
 
         Parameters
         ----------
-        ids : int array, shape (K,)
+        validation : float in (0, 0.5]
+            One of every k = round(1 / validation) episodes, counted as they are born, is held out whole. Which one of
+            the k is random.
+        seed : int
+            Of that choice.
+        block : int, optional
+            For tasks that never end: split time instead. Steps [0, block) of an episode are one unit, the next ``gap``
+            are on no side, and so on. To be asked for before the first step is added.
+        gap : int
+            Unused steps behind each block, so that neighbours in time do not lie on both sides.
 
         Returns
         -------
-        Transitions
-            Copies, row i for id i; see ``sample_transitions``.
+        train, validation : BufferView
+            They sample from their side only. The buffer itself then refuses to, because that would leak.
 
         Raises
         ------
-        IndexError
-            An id that is stale or was never given.
-        """
-        return self._get(ids)
+        ValueError
+            A share out of range, another split than before, or blocks after the first step.
 
-    def valid_starts(self, length: int = 1) -> npt.NDArray[np.int64]:
-        """List the ids of all steps at which a window of ``length`` steps may start, oldest first.
+        Notes
+        -----
+        Sides are decided at birth, by the seed and the episode's place in the order of births: they stay as they are
+        while the buffer grows and wraps, and in the state. Pieces of one stream without a declared end between them
+        (a mismatch, a gap) stay on one side. No window crosses. O(episodes).
+        """
+        where = "ReplayBuffer.split"
+        groups = split_groups(where, validation)
+        seed = split_seed(where, seed)
+        for name, value, least in (("block", block, 1), ("gap", gap, 0)):
+            if value is None and name == "block":
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                raise TypeError(f"{where}: {name} must be an integer, got {value!r}")
+            if not least <= value < 2**58:
+                raise ValueError(f"{where}: {name} must be in [{least}, 2**58), got {value!r}")
+        if block is None and gap:
+            raise ValueError(f"{where}: gap must be 0 without block, got {gap!r}")
+        self._split(groups, seed, int(block or 0), int(gap))
+        return BufferView(self, "train"), BufferView(self, "validation")
+
+    # ---- batches -----------------------------------------------------------------------------------------------------
+
+    def batches(
+        self,
+        batch_size: int,
+        epochs: int | None = None,
+        prefetch: int = 2,
+        *,
+        length: int | None = None,
+        **options: Any,
+    ) -> Batches:
+        """Iterate over batches that a thread draws ahead; see ``Batches``.
 
         Parameters
         ----------
-        length : int
-            At least 1.
+        batch_size : int
+            B, at least 1.
+        epochs : int, optional
+            Every stored step so many times, in a random order; by default batches without end, as
+            ``sample_transitions`` draws them.
+        prefetch : int
+            Batches to be ready ahead of their use; 0: no thread.
+        length : int, optional
+            Sequences of so many steps instead of transitions.
+        **options
+            More arguments of ``sample_transitions`` or ``sample_sequences``.
 
         Returns
         -------
-        ndarray, shape (M,), int64
-            O(N) to make; sampling does not need it.
+        Batches
+            An iterator, to be closed with ``close()`` or by a ``with`` block.
         """
-        return self._valid_starts(length)
+        return Batches(self, batch_size, epochs, prefetch, length=length, options=options)
+
+    def _sampling_view(self) -> BufferView:
+        """Return this buffer with a generator of its own, seeded from the buffer's."""
+        if self._is_split:
+            raise ValueError(
+                "ReplayBuffer.batches: a buffer that was split must be sampled through one of its views, got a call on "
+                "the whole"
+            )
+        return BufferView(self, "any", own_generator=True)
 
     # ---- state -------------------------------------------------------------------------------------------------------
 
@@ -385,36 +469,28 @@ class ReplayBuffer(_core.Replay):
             raise ValueError(f"{where}: state must have the fields {schema}, got {given}")
         self._set_state(header, parts, close_open)
 
+    def _options(self) -> dict[str, Any]:
+        """Return what another buffer like this one is made with."""
+        return {
+            "capacity": self.capacity,
+            "observation_space": self._observation_space,
+            "action_space": self._action_space,
+            "device": None if self._device is None else str(self._device),
+            "seed": 0,
+            "extras": self._extras,
+            "cast": self._cast,
+            "on_mismatch": self._on_mismatch,
+        }
+
     def __reduce__(self) -> tuple[Any, ...]:
-        arguments = (
-            type(self),
-            self.capacity,
-            self._observation_space,
-            self._action_space,
-            None if self._device is None else str(self._device),
-            self._extras,
-            self._cast,
-            self._on_mismatch,
-        )
-        return _unpickle, arguments, self.get_state()
+        return _unpickle, (type(self), self._options()), self.get_state()
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.set_state(state)
 
 
-def _unpickle(
-    kind: type[ReplayBuffer],
-    capacity: int,
-    observation_space: gym.Space[Any],
-    action_space: gym.Space[Any],
-    device: str | None,
-    extras: dict[str, Any],
-    cast: dict[str, Any],
-    on_mismatch: Literal["keep", "split", "raise"],
-) -> ReplayBuffer:
-    return kind(
-        capacity, observation_space, action_space, device, seed=0, extras=extras, cast=cast, on_mismatch=on_mismatch
-    )
+def _unpickle(kind: type[ReplayBuffer], options: dict[str, Any]) -> ReplayBuffer:
+    return kind(**options)
 
 
 def _seed_words(seed: int | Sequence[int] | None) -> list[int]:
@@ -443,10 +519,34 @@ def _batched(name: str, values: Any) -> Any:
         raise ValueError(f"ReplayBuffer.add_episode: {name} must have one structure and shape, got {error}") from None
 
 
-def _output(episode: Any, name: str, steps: int) -> Any:
+def _extra(episode: Any, name: str, steps: int, form: Any, initial_state: Mapping[str, Any]) -> Any:
+    if name == "state_in" and name not in episode.extra_model_outputs:
+        return _states_before(episode, steps, form, initial_state)
     try:
-        return episode.get_extra_model_outputs(name, slice(0, steps))
+        return form(name, episode.get_extra_model_outputs(name, slice(0, steps)))
     except KeyError:
         raise ValueError(
             f"ReplayBuffer.add_episode: extras must be among the extra model outputs, got none named {name!r}"
         ) from None
+
+
+def _states_before(episode: Any, steps: int, form: Any, initial_state: Mapping[str, Any]) -> Any:
+    """Return the state before each step: what came out of the step before it."""
+    outputs = episode.extra_model_outputs.get("state_out")
+    if outputs is None and (steps > 1 or "state_in" not in initial_state):
+        raise ValueError(
+            "ReplayBuffer.add_episode: extras must be among the extra model outputs, got neither 'state_in' nor "
+            "'state_out'"
+        )
+    if outputs is not None and outputs.lookback > 0:
+        before = episode.get_extra_model_outputs("state_out", slice(-1, steps - 1), neg_index_as_lookback=True)
+        return form("state_out", before)
+    if "state_in" not in initial_state:
+        raise ValueError(
+            "ReplayBuffer.add_episode: initial_state must have 'state_in' for a chunk without lookback, got none"
+        )
+    first = map_structure(lambda leaf: np.asarray(leaf)[None], initial_state["state_in"])
+    if steps == 1:
+        return first
+    later = form("state_out", episode.get_extra_model_outputs("state_out", slice(0, steps - 1)))
+    return batch([first, later], individual_items_already_have_batch_dim=True)
