@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from ringback import plot
 from ringback.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, batch, stack_last, unbatch
-from ringback.replay import ReplayBuffer, ReplayRatio, Sequences, Transitions, sequence_priority
+from ringback.replay import (
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+    ReplayRatio,
+    Sequences,
+    Transitions,
+    hindsight,
+    mix,
+    sequence_priority,
+    split_episodes,
+)
 from ringback.runner import EnvRunner
 
 __version__ = "0.1.0"
@@ -11,13 +22,18 @@ __version__ = "0.1.0"
 __all__ = [
     "EnvRunner",
     "InfiniteLookbackBuffer",
+    "PrioritizedReplayBuffer",
     "ReplayBuffer",
     "ReplayRatio",
     "Sequences",
     "SingleAgentEpisode",
     "Transitions",
     "batch",
+    "hindsight",
+    "mix",
+    "plot",
     "sequence_priority",
+    "split_episodes",
     "stack_last",
     "unbatch",
 ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
-from ringback import SingleAgentEpisode
+from ringback import ReplayBuffer, SingleAgentEpisode
 from ringback.episodes.stacking import stack_last
 from ringback.errors import EpisodeError
 
@@ -63,6 +64,38 @@ def test_stacks_at_every_time_of_every_chunk(k: int, numpy: bool, fill: Any) -> 
             np.testing.assert_array_equal(leaf(stack, path), expected)
             assert (leaf(stack, path).shape, leaf(stack, path).dtype) == (expected.shape, expected.dtype)
         chunk.add_env_step(observation(t + 1), t, 0.0)
+
+
+@pytest.mark.parametrize("fill", ["first", 9])
+@pytest.mark.parametrize("stack", [1, 3, 5, {"camera": 4, "body/1": 2}], ids=str)
+def test_the_policy_sees_what_the_learner_will_see(stack: Any, fill: Any) -> None:
+    space = gym.spaces.Dict(
+        {
+            "camera": gym.spaces.Box(0, 255, (2, 3), np.uint8),
+            "body": gym.spaces.Tuple((gym.spaces.Box(-100, 100, ()), gym.spaces.Box(-100, 100, (2,), np.int64))),
+        }
+    )
+    deepest = stack if isinstance(stack, int) else 4
+    buffer = ReplayBuffer(100, space, gym.spaces.Discrete(100), seed=0)
+    seen = []
+    for length in (1, 2, 9, 20):
+        chunk = played(0)
+        for t in range(length):
+            seen.append(stack_last(chunk, stack, fill))
+            chunk.add_env_step(observation(t + 1), t, 0.0, terminated=t == length - 1)
+            if t % 3 == 2 or t == length - 1:
+                buffer.add_episode(chunk)
+                seen_last = stack_last(chunk, stack, fill)
+                chunk = chunk if chunk.is_done else chunk.cut(len_lookback_buffer=deepest - 1)
+    ids = buffer.valid_starts(stack=stack)
+    assert len(ids) == len(seen) == 32
+    batch = buffer.get(ids, stack=stack, stack_fill=fill)
+    for path in LEAVES:
+        stored, after = leaf(batch.observations, path), leaf(batch.next_observations, path)
+        for t, frames in enumerate(seen):
+            np.testing.assert_array_equal(leaf(frames, path), stored[t])
+            assert (leaf(frames, path).shape, leaf(frames, path).dtype) == (stored[t].shape, stored.dtype)
+        np.testing.assert_array_equal(leaf(seen_last, path), after[-1])
 
 
 def test_fills_of_the_paper_cases() -> None:
