@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import torch
 
 import ringback
 from ringback import _bench, cli
-from ringback.examples import dqn
+from ringback.examples import blind_cliffwalk, dqn
 from tests.examples.corridor import CORRIDOR, register
 
 register()
@@ -79,6 +79,21 @@ class TestTrain:
             return capsys.readouterr().out.splitlines()[-1], timeless
 
         assert lines() == lines()
+
+    @pytest.mark.parametrize(
+        ("options", "changed"),
+        [
+            ([], {}),
+            (["--prioritized"], {"prioritized": True}),
+            (["--n-step", "5", "--no-double"], {"n_step": 5, "double": False}),
+        ],
+        ids=" ".join,
+    )
+    def test_recipe_is_what_was_asked_for(self, tmp_path: Path, options: list[str], changed: dict[str, Any]) -> None:
+        assert cli.main(["train", CORRIDOR, "--steps", "1100", "--out", str(tmp_path), *options]) == 0
+        settings = dqn.load(tmp_path / "model.pt")[1]
+        usual = {"prioritized": False, "n_step": 3, "double": True}
+        assert {name: getattr(settings, name) for name in usual} == {**usual, **changed}
 
     def test_run_folder_is_named_after_environment_and_seed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -233,6 +248,8 @@ class TestHelp:
         out = capsys.readouterr().out
         for word in ("--seed", "--steps", "--out", "--num-envs", "--device", "config.json", "metrics.csv"):
             assert word in out
+        for word in ("--n-step", "--prioritized", "--no-double"):
+            assert word in out
         for word in ("learning_curve.png", "model.pt", "mean return X over 20 episodes", "Ctrl-C"):
             assert word in out
 
@@ -251,6 +268,63 @@ class TestHelp:
         command = [sys.executable, "-m", "ringback", "--version"]
         run = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
         assert run.stdout == f"ringback {ringback.__version__}\n"
+
+
+class TestExample:
+    def test_table_and_files(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        folder = tmp_path / "deep" / "cliff"
+        arguments = ["example", "blind-cliffwalk", "--max-states", "4", "--seeds", "2", "--out", str(folder)]
+        assert cli.main(arguments) == 0
+        out, err = capsys.readouterr()
+        header, *table, last = out.splitlines()
+        assert header.split()[0] == "states"
+        assert [line.split()[:2] for line in table] == [["2", "6"], ["3", "14"], ["4", "30"]]
+        assert last == f"folder {folder}"
+        assert sorted(path.name for path in folder.iterdir()) == ["blind_cliffwalk.csv", "blind_cliffwalk.png"]
+        assert re.search(r"blind-cliffwalk: 100%.*n=4, prioritised", err)
+        assert cli.main([*arguments, "--seed", "1"]) == 0
+        assert capsys.readouterr().out.splitlines()[1:4] != table
+        assert cli.main(arguments) == 0
+        assert capsys.readouterr().out == out
+
+    def test_interrupt_keeps_what_is_done(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        done = list(blind_cliffwalk.run([2, 3], 1))
+
+        def interrupted(*_: Any) -> Iterator[blind_cliffwalk.Row]:
+            yield from done
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(blind_cliffwalk, "run", interrupted)
+        assert cli.main(["example", "blind-cliffwalk", "--out", str(tmp_path)]) == 0
+        out, err = capsys.readouterr()
+        assert len(out.splitlines()) == 4
+        assert err.splitlines()[-1] == "ringback example blind-cliffwalk: interrupted after 3 states"
+        assert (tmp_path / "blind_cliffwalk.png").exists()
+        done.clear()
+        assert cli.main(["example", "blind-cliffwalk", "--out", str(tmp_path)]) == 130
+
+    def test_help_says_what_it_does(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(SystemExit):
+            cli.main(["example", "blind-cliffwalk", "--help"])
+        out = capsys.readouterr().out
+        for word in ("--max-states", "--seeds", "--out", "blind_cliffwalk.png", "uniform", "oracle", "prioritised"):
+            assert word in out
+        assert cli.main(["example"]) == 2
+        assert "blind-cliffwalk" in capsys.readouterr().err
+
+    def test_what_cannot_be_done(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "file").write_text("keep me")
+        assert cli.main(["example", "blind-cliffwalk", "--out", str(tmp_path / "file")]) == 2
+        line = capsys.readouterr().err
+        assert line.startswith("ringback example blind-cliffwalk: --out must be a folder to write to, got ")
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+        assert cli.main(["example", "blind-cliffwalk"]) == 2
+        sentence = "ringback example blind-cliffwalk: needs the extra 'train' (tqdm); pip install 'ringback[train]'\n"
+        assert capsys.readouterr().err == sentence
 
 
 class TestBench:

@@ -1,4 +1,4 @@
-"""The command line: ``ringback train`` and ``ringback bench``."""
+"""The command line: ``ringback train``, ``ringback example`` and ``ringback bench``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,34 @@ the run folder holds
 examples
   ringback train CartPole-v1
   ringback train CartPole-v1 --seed 1 --out run
+  ringback train Acrobot-v1 --n-step 3 --prioritized
   ringback train Acrobot-v1 --steps 60000 --num-envs 4
+"""
+
+CLIFFWALK = """\
+Repeat the Blind Cliffwalk of the prioritised-replay paper (Schaul et al. 2016, Figure 1). A cliff has n states in a
+row; one of two actions leads on, the other one ends the episode, and only the end is rewarded. The memory holds the
+transitions of all 2^n sequences of actions, of which one has the reward. A tabular Q-learner replays one at a time
+until its values are right. How many updates does that take, if a transition is drawn
+
+  uniform       with equal chances
+  oracle        because its update brings the values closest to the truth (which no learner can know)
+  prioritised   in proportion to the last error that was seen of it (alpha 0.5, beta 0)
+
+A progress bar goes to stderr, a table of medians to stdout, a line as soon as a cliff is done. With the defaults it
+takes a minute or two. What to see: uniform replay needs twice as many updates for each further state; only the oracle
+escapes that; priorities win a factor that grows slowly, because each transition must be seen once before its priority
+can fall. Ctrl-C ends it with the cliffs that are done.
+"""
+
+CLIFFWALK_FILES = """\
+the folder holds
+  blind_cliffwalk.png   medians and ranges over the size of the memory, both axes logarithmic
+  blind_cliffwalk.csv   the updates of every learner
+
+examples
+  ringback example blind-cliffwalk
+  ringback example blind-cliffwalk --max-states 12 --seeds 5 --out cliff
 """
 
 BENCH = """\
@@ -110,7 +137,48 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument(
         "--num-envs", type=_integer(1), default=1, metavar="E", help="environments played side by side (default: 1)"
     )
+    train.add_argument(
+        "--n-step", type=_integer(1), default=3, metavar="N", help="rewards summed in a return (default: 3)"
+    )
+    train.add_argument(
+        "--prioritized",
+        action="store_true",
+        help="replay by the last error seen, alpha 0.6, beta 0.4 rising to 1 (default: uniformly, which is as good on "
+        "CartPole-v1 and Acrobot-v1, and faster)",
+    )
+    train.add_argument(
+        "--no-double",
+        dest="double",
+        action="store_false",
+        help="let the target network choose the action that it values (default: double Q-learning)",
+    )
     train.add_argument("--device", default="cpu", help="where the network lives: cpu, cuda, cuda:1 … (default: cpu)")
+
+    example = commands.add_parser(
+        "example", help="run a published experiment", description="Run a published experiment."
+    )
+    example.set_defaults(run=_no_example, parser=example)
+    examples = example.add_subparsers(title="examples", metavar="NAME", dest="name")
+    cliffwalk = examples.add_parser(
+        "blind-cliffwalk",
+        help="how many updates uniform, oracle and prioritised replay need",
+        description=CLIFFWALK,
+        epilog=CLIFFWALK_FILES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    cliffwalk.set_defaults(run=_cliffwalk)
+    cliffwalk.add_argument(
+        "--max-states", type=_integer(2, 20), default=16, metavar="N", help="length of the longest cliff (default: 16)"
+    )
+    cliffwalk.add_argument("--seeds", type=_integer(1), default=10, help="repetitions of each cliff (default: 10)")
+    cliffwalk.add_argument("--seed", type=_integer(0), default=0, help="decides every random draw (default: 0)")
+    cliffwalk.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        default=Path("runs") / "blind-cliffwalk",
+        help="where the files go, made if missing (default: runs/blind-cliffwalk)",
+    )
 
     bench = commands.add_parser(
         "bench",
@@ -154,7 +222,7 @@ def _interruptible() -> Iterator[None]:
 def _train(arguments: argparse.Namespace) -> int:
     observation_space, action_space, threshold = _describe(arguments.env)
     for package in ("torch", "matplotlib", "tqdm"):
-        _need(package)
+        _need(package, "ringback train")
     import torch
     from tqdm import tqdm
 
@@ -173,6 +241,9 @@ def _train(arguments: argparse.Namespace) -> int:
         steps=arguments.steps,
         num_envs=arguments.num_envs,
         device=arguments.device,
+        n_step=arguments.n_step,
+        double=arguments.double,
+        prioritized=arguments.prioritized,
     )
     path = arguments.out or Path("runs") / f"{arguments.env.replace('/', '-').replace(':', '-')}-seed{arguments.seed}"
     try:
@@ -217,6 +288,58 @@ def _train(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _no_example(arguments: argparse.Namespace) -> int:
+    arguments.parser.print_help(sys.stderr)
+    return 2
+
+
+def _cliffwalk(arguments: argparse.Namespace) -> int:
+    where = "ringback example blind-cliffwalk"
+    for package in ("matplotlib", "tqdm"):
+        _need(package, where)
+    from tqdm import tqdm
+
+    from ringback.examples import blind_cliffwalk as cliff
+
+    folder: Path = arguments.out
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        cliff.write([], folder / "blind_cliffwalk.csv")
+    except OSError as error:
+        raise _UsageError(f"{where}: --out must be a folder to write to, got {str(folder)!r}; {error}") from None
+    sizes = range(2, arguments.max_states + 1)
+    rows: list[cliff.Row] = []
+    total = len(cliff.KINDS) * arguments.seeds * sum(2**n for n in sizes)
+    interrupted = False
+    with tqdm(
+        total=total, desc="blind-cliffwalk", mininterval=0.25, bar_format="{l_bar}{bar}| {elapsed}{postfix}"
+    ) as bar:
+
+        def report(n: int, kind: str) -> None:
+            bar.set_postfix_str(f"n={n}, {kind}", refresh=False)
+            bar.update(2**n)
+
+        with bar.external_write_mode():
+            print(cliff.header(), flush=True)
+        try:
+            for row in cliff.run(sizes, arguments.seeds, arguments.seed, report):
+                rows.append(row)
+                with bar.external_write_mode():
+                    print(cliff.line(row), flush=True)
+        except KeyboardInterrupt:
+            interrupted = True
+    if not rows:
+        raise KeyboardInterrupt
+    cliff.write(rows, folder / "blind_cliffwalk.csv")
+    cliff.draw(rows, folder / "blind_cliffwalk.png")
+    for text in cliff.summary(rows):
+        print(text)
+    print(f"folder {folder}", flush=True)
+    if interrupted:
+        print(f"{where}: interrupted after {rows[-1].states} states", file=sys.stderr)
+    return 0
+
+
 def _bench(arguments: argparse.Namespace) -> int:
     from ringback import _bench
 
@@ -240,11 +363,11 @@ def _describe(name: str) -> tuple[gym.Space[Any], gym.Space[Any], float | None]:
     return (*spaces, threshold)
 
 
-def _need(package: str) -> None:
+def _need(package: str, where: str) -> None:
     try:
         importlib.import_module(package)
     except ImportError as error:
-        raise MissingExtraError("ringback train", "train", package) from error
+        raise MissingExtraError(where, "train", package) from error
 
 
 def _check_device(device: str) -> None:

@@ -27,10 +27,14 @@ def weights(network: dqn.QNetwork) -> list[Any]:
     return [value.tolist() for value in network.state_dict().values()]
 
 
-@pytest.mark.parametrize("num_envs", [1, 3])
-def test_learns_the_best_policy_and_stops_when_every_validation_episode_shows_it(num_envs: int) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{"num_envs": 1}, {"num_envs": 3}, {"prioritized": True}, {"prioritized": True, "double": False, "n_step": 2}],
+    ids=str,
+)
+def test_learns_the_best_policy_and_stops_when_every_validation_episode_shows_it(changes: dict[str, Any]) -> None:
     moments: list[dqn.Progress] = []
-    result = dqn.train(dataclasses.replace(SMALL, num_envs=num_envs), moments.append)
+    result = dqn.train(dataclasses.replace(SMALL, **changes), moments.append)
     assert result.reason == "solved"
     assert result.step == moments[-1].step < SMALL.steps
     assert all(value >= BEST for value in dqn.evaluate(result.network, CORRIDOR, 30, seed=(99,)))
@@ -73,9 +77,11 @@ def test_single_bad_episode_is_not_solved(monkeypatch: pytest.MonkeyPatch) -> No
     assert dqn.train(dataclasses.replace(SMALL, steps=200, validate_every=40)).reason == "steps"
 
 
-def test_update_is_the_double_q_loss_of_n_step_returns() -> None:
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_update_is_the_q_loss_of_n_step_returns(double: bool, weighted: bool) -> None:
     torch.manual_seed(0)
-    settings = dqn.Settings(CORRIDOR, learning_rate=0.1, tau=0.25, clip=1e9)
+    settings = dqn.Settings(CORRIDOR, learning_rate=0.1, tau=0.25, clip=1e9, double=double)
     learner = dqn._Learner(dqn.QNetwork(4, 3, 8), settings, first_action=2)
     online, target = learner._network, learner._target
     for slow in target.parameters():
@@ -87,6 +93,7 @@ def test_update_is_the_double_q_loss_of_n_step_returns() -> None:
         actions = torch.tensor([[2], [3], [4], [2], [3], [4]])
         rewards = torch.arange(6.0)[:, None] * 3
         discounts = torch.tensor([[0.0], [0.97], [0.99], [0.97], [0.0], [0.98]])
+        weights = torch.tensor([[1.0], [0.5], [0.25], [0.5], [1.0], [0.125]]) if weighted else None
 
     def values(network: dqn.QNetwork, observation: torch.Tensor) -> list[float]:
         row: list[float] = network(observation[None]).detach()[0].tolist()
@@ -94,16 +101,19 @@ def test_update_is_the_double_q_loss_of_n_step_returns() -> None:
 
     choices = [[int(np.argmax(values(net, row))) for row in Batch.next_observations] for net in (online, target)]
     assert choices[0] != choices[1]  # else double Q would look like single Q
-    want = []
+    want, errors = [], []
     for row in range(6):
         after = Batch.next_observations[row]
-        best = int(np.argmax(values(online, after)))
+        best = int(np.argmax(values(online if double else target, after)))
         bootstrapped = float(Batch.rewards[row]) + float(Batch.discounts[row]) * values(target, after)[best]
         error = abs(values(online, Batch.observations[row])[int(Batch.actions[row]) - 2] - bootstrapped)
-        want.append(0.5 * error**2 if error < 1 else error - 0.5)
+        errors.append([error])
+        weight = 1.0 if Batch.weights is None else float(Batch.weights[row])
+        want.append(weight * (0.5 * error**2 if error < 1 else error - 0.5))
     before = [value.clone() for value in online.parameters()], [value.clone() for value in target.parameters()]
 
-    assert learner.update(Batch) == pytest.approx(np.mean(want), rel=1e-5)
+    torch.testing.assert_close(learner.update(Batch), torch.tensor(errors), rtol=1e-5, atol=1e-6)
+    assert learner.loss == pytest.approx(np.mean(want), rel=1e-5)
     for was, now in zip(before[0], online.parameters(), strict=True):
         assert not torch.equal(was, now)
     for was, fast, now in zip(before[1], online.parameters(), target.parameters(), strict=True):

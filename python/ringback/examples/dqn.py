@@ -1,12 +1,13 @@
 """Deep Q-learning on any environment with a Box observation and Discrete actions.
 
 The whole program, over the public interface: an `EnvRunner` plays, its episodes go into a `ReplayBuffer`, and batches
-of 3-step transitions from the buffer train a network in torch. `train` is the loop; the rest are its parts.
+of n-step transitions from the buffer train a network in torch. `train` is the loop; the rest are its parts.
 
 References
 ----------
 Mnih et al. 2015 (replay, target network); van Hasselt et al. 2016, equation 4 (double Q); Sutton 1988 and Hessel et al.
-2018 (n-step returns); Lillicrap et al. 2016 (soft target updates); Ba et al. 2016 (layer normalisation).
+2018 (n-step returns); Schaul et al. 2016, sections 3.3 and 3.4 (priorities and their weights); Lillicrap et al. 2016
+(soft target updates); Ba et al. 2016 (layer normalisation).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ringback import ReplayBuffer
+from ringback import PrioritizedReplayBuffer, ReplayBuffer
 from ringback.runner import EnvRunner
 
 __all__ = ["Policy", "Progress", "QNetwork", "Result", "Settings", "check_spaces", "evaluate", "load", "save", "train"]
@@ -56,6 +57,13 @@ class Settings:
         Discount of one step.
     n_step : int
         Rewards summed before the value of the observation after them is used.
+    double : bool
+        Whether the network chooses the action of that observation, and the target network only says its value.
+    prioritized : bool
+        Whether transitions are drawn by the error that was last seen of them, instead of uniformly.
+    alpha, beta, priority_floor : float
+        How much the error decides; how much of that the loss takes back at the start, rising to all of it; what is
+        added to each error.
     batch_size : int
         Transitions in an update.
     capacity : int
@@ -89,6 +97,11 @@ class Settings:
     width: int = 64
     gamma: float = 0.99
     n_step: int = 3
+    double: bool = True
+    prioritized: bool = False
+    alpha: float = 0.6
+    beta: float = 0.4
+    priority_floor: float = 1e-3
     batch_size: int = 128
     capacity: int = 50_000
     warmup: int = 1_000
@@ -250,9 +263,7 @@ def train(settings: Settings, report: Callable[[Progress], None] = lambda progre
         network = QNetwork(int(np.prod(observation_space.shape)), int(action_space.n), settings.width)
         learner = _Learner(network.to(settings.device), settings, first_action=int(action_space.start))
         runner.module = policy = Policy(network, action_space, seed=policy_seed)
-        buffer = ReplayBuffer(
-            settings.capacity, observation_space, action_space, settings.device, seed=(settings.seed, BUFFER)
-        )
+        buffer = _make_buffer(settings, observation_space, action_space)
         judge = _Judge(settings)
         recent: deque[float] = deque(maxlen=20)
         recent_return = float("nan")
@@ -262,14 +273,19 @@ def train(settings: Settings, report: Callable[[Progress], None] = lambda progre
                 done = step / settings.steps
                 policy.epsilon = max(1 - done / settings.exploration * (1 - settings.epsilon), settings.epsilon)
                 learner.learning_rate = settings.learning_rate * (1 - done)
+                reading: dict[str, Any] = {"n_step": settings.n_step, "gamma": settings.gamma}
+                if settings.prioritized:
+                    reading["beta"] = settings.beta + (1 - settings.beta) * done
 
                 chunks = runner.sample(num_timesteps=settings.num_envs)
                 for chunk in chunks:
                     buffer.add_episode(chunk)
                 taken = sum(map(len, chunks))
                 for _ in range(taken if step >= settings.warmup else 0):
-                    batch = buffer.sample_transitions(settings.batch_size, n_step=settings.n_step, gamma=settings.gamma)
-                    learner.update(batch)
+                    batch = buffer.sample_transitions(settings.batch_size, **reading)
+                    errors = learner.update(batch)
+                    if isinstance(buffer, PrioritizedReplayBuffer):
+                        buffer.update_priorities(batch.ids, errors)
 
                 before, step = step, step + taken
                 validation = None
@@ -298,6 +314,18 @@ def train(settings: Settings, report: Callable[[Progress], None] = lambda progre
     return Result(judge.best or network, step, reason)
 
 
+def _make_buffer(
+    settings: Settings, observation_space: gym.spaces.Box, action_space: gym.spaces.Discrete
+) -> ReplayBuffer:
+    arguments: Any = (settings.capacity, observation_space, action_space, settings.device)
+    seed = settings.seed, BUFFER
+    if not settings.prioritized:
+        return ReplayBuffer(*arguments, seed=seed)
+    return PrioritizedReplayBuffer(
+        *arguments, seed=seed, alpha=settings.alpha, eps=settings.priority_floor, weights="batch"
+    )
+
+
 class _Learner:
     """One network, its slow copy, and the step that brings the first closer to the targets of the second.
 
@@ -316,15 +344,17 @@ class _Learner:
         self.learning_rate = settings.learning_rate
         self.loss = float("nan")
 
-    def update(self, batch: Any) -> float:
-        """Take one step on a batch of transitions and return the loss before it."""
+    def update(self, batch: Any) -> torch.Tensor:
+        """Take one step on a batch of transitions and return their absolute TD errors before it, (B, 1)."""
         with torch.no_grad():
-            choice = self._network(batch.next_observations).argmax(1, keepdim=True)
-            future = self._target(batch.next_observations).gather(1, choice)
+            values = self._target(batch.next_observations)
+            chooser = self._network(batch.next_observations) if self._settings.double else values
+            future = values.gather(1, chooser.argmax(1, keepdim=True))
             # 0 where the episode terminated; a time limit keeps the value of what it cut off.
             target = batch.rewards + batch.discounts * future
         taken = self._network(batch.observations).gather(1, batch.actions - self._first_action)
-        loss = nn.functional.smooth_l1_loss(taken, target)
+        losses = nn.functional.smooth_l1_loss(taken, target, reduction="none")
+        loss = (losses if batch.weights is None else batch.weights * losses).mean()
         gradients = torch.autograd.grad(loss, self._parameters)
         gradient = torch.cat([part.flatten() for part in gradients])
         gradient *= (self._settings.clip / gradient.norm()).clamp(max=1)
@@ -332,7 +362,8 @@ class _Learner:
         self._slow.lerp_(self._vector, self._settings.tau)
         value = loss.item()
         self.loss = value if math.isnan(self.loss) else 0.99 * self.loss + 0.01 * value
-        return value
+        errors: torch.Tensor = (taken.detach() - target).abs()
+        return errors
 
 
 class _Adam:
