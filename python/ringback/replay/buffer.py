@@ -167,7 +167,7 @@ class ReplayBuffer(_core.Replay):
             of a split; None without one).
         """
         counts = self._stats()
-        sides = ("train", "validation")
+        sides: tuple[Literal["train", "validation"], ...] = ("train", "validation")
         size, added = counts["size"], counts["added"]
         return {
             **counts,
