@@ -41,7 +41,6 @@ UNIT_LEVELS = {
     "memory": 0,
     "prefetch": 0,
     "rng": 1,
-    "copying": 1,
     "lookback": 1,
     "schema": 1,
     "streams": 1,
