@@ -113,24 +113,23 @@ class BatchOutputs {
     }
 
     Outputs& outputs() noexcept { return outputs_; }
-    // Another name for an output.
-    void alias(FieldName field, std::size_t output) { single_.emplace_back(field, output); }
     template <class T>
     T* as(std::size_t output) const noexcept {
         return outputs_.as<T>(output);
     }
 
-    PyObject* release() {
+    PyObject* release(const Wrapping& wrapping) {
         Batch<FieldName> batch(type_);
-        for (const auto& [field, output] : single_) batch.set(field, outputs_.take(output));
+        for (const auto& [field, output] : single_) batch.set(field, outputs_.take(output, wrapping));
         for (const Nested& n : nested_) {
             if (n.without == kNone) {
-                batch.set(n.field, n.structure->build([&](std::size_t i) { return outputs_.take(n.first + i); }));
+                batch.set(n.field,
+                          n.structure->build([&](std::size_t i) { return outputs_.take(n.first + i, wrapping); }));
                 continue;
             }
             const auto [begin, end] = n.structure->child_at(n.without).leaves();
             const auto take = [&, b = begin, e = end](std::size_t i) {
-                return outputs_.take(n.first + i - (i >= e ? e - b : 0));
+                return outputs_.take(n.first + i - (i >= e ? e - b : 0), wrapping);
             };
             batch.set(n.field, n.structure->build_without(n.without, take));
         }
@@ -279,6 +278,7 @@ class SequenceOutputs : public BatchOutputs<SequenceField> {
         done_ = scalar(F::dones, DType::f32);
         terminated_ = scalar(F::terminations, DType::b1);
         truncated_ = scalar(F::truncations, DType::b1);
+        if (request.layout.spec.arrival) terminal_ = scalar(F::is_terminal, DType::b1);
         first_ = scalar(F::is_first, DType::b1);
         last_ = scalar(F::is_last, DType::b1);
         if (request.sums.discounted()) discount_ = scalar(F::discounts, DType::f32);
@@ -328,15 +328,12 @@ class SequenceOutputs : public BatchOutputs<SequenceField> {
             const auto start = static_cast<std::size_t>(windows.burn_in_lengths[w]) * windows.stride;
             as<std::int64_t>(start_ids_)[w] = as<std::int64_t>(ids_)[windows.first_of(w) + start];
         }
+        if (request_.layout.spec.arrival)
+            std::copy_n(as<std::uint8_t>(terminated_), windows.rows.size(), as<std::uint8_t>(terminal_));
         if (request_.ragged()) copy_to(lengths_, windows.lengths);
         if (request_.layout.burn_in > 0) copy_to(burn_in_, windows.burn_in_lengths);
     }
     float* weights() const noexcept { return weighted_ ? as<float>(weights_) : nullptr; }
-
-    PyObject* release() {
-        if (request_.layout.spec.arrival) alias(F::is_terminal, terminated_);
-        return BatchOutputs::release();
-    }
 
   private:
     static std::vector<std::int64_t> leading(std::int64_t count, const WindowLayout& layout) {
@@ -356,7 +353,7 @@ class SequenceOutputs : public BatchOutputs<SequenceField> {
     std::size_t observations_, actions_, extras_, reward_, done_, terminated_, truncated_, first_, last_, ids_,
         start_ids_;
     std::size_t next_ = 0, start_state_ = 0, discount_ = 0, steps_ = 0, valid_ = 0, mask_ = 0, lengths_ = 0,
-                burn_in_ = 0, weights_ = 0;
+                burn_in_ = 0, weights_ = 0, terminal_ = 0;
 };
 
 }  // namespace ringback::bindings

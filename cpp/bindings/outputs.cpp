@@ -160,6 +160,12 @@ void Outputs::allocate() {
     }
 }
 
-PyObject* Outputs::take(std::size_t output) noexcept { return Py_NewRef(slots_[output].object); }
+PyObject* Outputs::take(std::size_t output, const Wrapping& wrapping) const {
+    PyObject* const object = slots_[output].object;
+    if (wrapping.function == nullptr || (wrapping.arrays_only && !PyArray_Check(object))) return Py_NewRef(object);
+    PyObject* const wrapped = PyObject_CallOneArg(wrapping.function, object);
+    if (wrapped == nullptr) throw py::error_already_set();
+    return wrapped;
+}
 
 }  // namespace ringback::bindings

@@ -14,6 +14,12 @@
 
 namespace ringback::bindings {
 
+// What becomes of arrays before they are handed out: tensors, say.
+struct Wrapping {
+    PyObject* function = nullptr;  // null: nothing
+    bool arrays_only = false;      // what the caller gave instead of an array is left as it is
+};
+
 // Arrays on their way to Python: planned one by one, allocated together, filled without the interpreter's lock.
 //
 // Each is fresh, writable and aligned to 64 bytes. Small ones of one batch share a block of memory, so keeping one of
@@ -43,7 +49,8 @@ class Outputs {
     T* as(std::size_t output) const noexcept {
         return reinterpret_cast<T*>(slots_[output].data);
     }
-    PyObject* take(std::size_t output) noexcept;  // a new reference
+    // A new reference to it, wrapped. Throws what the wrapping does.
+    PyObject* take(std::size_t output, const Wrapping& wrapping) const;
 
     static constexpr int kMaxAxes = 12;
 
@@ -70,7 +77,7 @@ pybind11::object array_of(DType dtype, const std::vector<T>& values) {
     const std::size_t output = outputs.add_exact(array_type(dtype), {&size, 1});
     outputs.allocate();
     if (size > 0) std::memcpy(outputs.data(output), values.data(), values.size() * sizeof(T));
-    return pybind11::reinterpret_steal<pybind11::object>(outputs.take(output));
+    return pybind11::reinterpret_steal<pybind11::object>(outputs.take(output, {}));
 }
 
 }  // namespace ringback::bindings

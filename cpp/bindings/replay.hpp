@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "guarded.hpp"
+#include "outputs.hpp"
 #include "ringback/gather.hpp"
 #include "ringback/priorities.hpp"
 #include "ringback/rng.hpp"
@@ -105,8 +106,9 @@ class Replay {
     pybind11::dict state_rows(std::int64_t begin, std::int64_t count, std::uint64_t version) const;
     void set_state(pybind11::dict header, pybind11::iterable parts, bool close_open);
 
-    // Called with each sample before it is handed out (to make tensors of it); None: nothing.
-    pybind11::object finish = pybind11::none();
+    // Called with each array of a sample before it is handed out (to make a tensor of it); None: nothing.
+    pybind11::object wrap = pybind11::none();
+    bool wrap_arrays_only = false;
 
   private:
     struct Core {
@@ -140,7 +142,7 @@ class Replay {
     template <class F>
     void with_rng(const Source& source, const Core& core, F&& f) const;
     static void check_whole(const Source& source, const StepStore& store);
-    PyObject* handed_out(PyObject* batch) const;
+    Wrapping wrapping() const noexcept { return {wrap.is_none() ? nullptr : wrap.ptr(), wrap_arrays_only}; }
     std::size_t field_named(const std::string& name) const;
 
     Part observation_, action_, extras_;

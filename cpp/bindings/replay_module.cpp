@@ -162,7 +162,8 @@ void bind_replay(py::module_& m) {
         .def("__len__", [](const Replay& self) { return named("len", [&] { return self.live(); }); })
         .def_property_readonly("capacity", &Replay::capacity, "Steps that fit, over all streams.")
         .def_property_readonly("_is_split", &Replay::is_split)
-        .def_readwrite("_finish", &Replay::finish);
+        .def_readwrite("_wrap", &Replay::wrap)
+        .def_readwrite("_wrap_arrays_only", &Replay::wrap_arrays_only);
 
     add_methods(replay, replay_methods);
 

@@ -50,13 +50,6 @@ Workspace& workspace() {
 
 }  // namespace
 
-PyObject* Replay::handed_out(PyObject* batch) const {
-    if (finish.is_none()) return batch;
-    PyObject* const finished = PyObject_CallOneArg(finish.ptr(), batch);
-    Py_DECREF(batch);
-    return finished;
-}
-
 void Replay::check_whole(const Source& source, const StepStore& store) {
     if (source.side == Side::any && store.split().is_set())
         throw std::invalid_argument(
@@ -195,7 +188,7 @@ PyObject* Replay::sample_transitions(const Source& source, PyObject* const* args
     }
     if (rule_ && !prioritised) std::fill_n(batch.weights(), size, 1.0F);
     work.transitions = std::move(to);
-    return handed_out(batch.release());
+    return batch.release(wrapping());
 }
 
 PyObject* Replay::get(PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
@@ -234,7 +227,7 @@ PyObject* Replay::get(const Source& source, PyObject* const* args, Py_ssize_t gi
         work.gather.transitions(store, work.rows, sums.step(), stacks.fill, to);
     });
     work.transitions = std::move(to);
-    return handed_out(batch.release());
+    return batch.release(wrapping());
 }
 
 // ---- sequences ----
@@ -303,7 +296,7 @@ PyObject* Replay::sample_sequences(const Source& source, PyObject* const* args, 
         if (rule_) std::fill_n(batch.weights(), work.starts.size(), 1.0F);
     }
     work.sequences = std::move(to);
-    return handed_out(batch.release());
+    return batch.release(wrapping());
 }
 
 PyObject* Replay::sample_episodes(PyObject* const* args, Py_ssize_t given, PyObject* keywords) {
@@ -366,7 +359,7 @@ PyObject* Replay::sample_episodes(const Source& source, PyObject* const* args, P
             return true;
         });
         work.sequences = std::move(to);
-        if (copied) return handed_out(batch.release());
+        if (copied) return batch.release(wrapping());
     }
 }
 

@@ -186,16 +186,17 @@ py::dict Replay::state_rows(std::int64_t begin, std::int64_t count, std::uint64_
 
     py::dict columns, successor_columns, part;
     for (std::size_t f = 0; f < schema_.fields().size(); ++f)
-        columns[py::str(schema_.field(f).name)] = py::reinterpret_steal<py::object>(outputs.take(f));
+        columns[py::str(schema_.field(f).name)] = py::reinterpret_steal<py::object>(outputs.take(f, {}));
     for (std::size_t leaf = 0; leaf < schema_.observation_count(); ++leaf)
-        successor_columns[py::str(schema_.field(leaf).name)] = py::reinterpret_steal<py::object>(successors.take(leaf));
+        successor_columns[py::str(schema_.field(leaf).name)] =
+            py::reinterpret_steal<py::object>(successors.take(leaf, {}));
     part["fields"] = columns;
     part["successors"] = successor_columns;
-    part["t"] = py::reinterpret_steal<py::object>(outputs.take(t));
-    part["episode"] = py::reinterpret_steal<py::object>(outputs.take(episode));
-    part["flags"] = py::reinterpret_steal<py::object>(outputs.take(flags));
-    if (rule_) part["priorities"] = py::reinterpret_steal<py::object>(outputs.take(masses));
-    part["owned"] = py::reinterpret_steal<py::object>(outputs.take(owned));
+    part["t"] = py::reinterpret_steal<py::object>(outputs.take(t, {}));
+    part["episode"] = py::reinterpret_steal<py::object>(outputs.take(episode, {}));
+    part["flags"] = py::reinterpret_steal<py::object>(outputs.take(flags, {}));
+    if (rule_) part["priorities"] = py::reinterpret_steal<py::object>(outputs.take(masses, {}));
+    part["owned"] = py::reinterpret_steal<py::object>(outputs.take(owned, {}));
     return part;
 }
 

@@ -67,11 +67,12 @@ bool flag(PyObject* value, const char* name) { return value != nullptr && read_f
 
 Sums read_sums(PyObject* n_step, PyObject* gamma) {
     Sums sums;
-    if (n_step != nullptr && PyTuple_Check(n_step)) {
-        if (PyTuple_GET_SIZE(n_step) != 2)
+    if (n_step != nullptr && (PyTuple_Check(n_step) || PyList_Check(n_step))) {
+        const py::object pair = py::reinterpret_steal<py::object>(PySequence_Tuple(n_step));
+        if (PyTuple_GET_SIZE(pair.ptr()) != 2)
             throw std::invalid_argument("n_step must be an integer or a pair (low, high), got " + shown(n_step));
-        sums.low = read_count(PyTuple_GET_ITEM(n_step, 0), "n_step[0]");
-        sums.high = read_count(PyTuple_GET_ITEM(n_step, 1), "n_step[1]");
+        sums.low = read_count(PyTuple_GET_ITEM(pair.ptr(), 0), "n_step[0]");
+        sums.high = read_count(PyTuple_GET_ITEM(pair.ptr(), 1), "n_step[1]");
         if (sums.low > sums.high)
             throw std::invalid_argument("n_step must be a pair (low, high) with low <= high, got " + shown(n_step));
     } else if (n_step != nullptr) {

@@ -14,6 +14,8 @@ namespace {
 constexpr std::size_t kBlock = 16;       // bytes copied at once
 constexpr std::size_t kMostBlocks = 16;  // rows longer than that are left to memcpy
 constexpr std::size_t kRun = 4;  // rows whose fields are copied one field after the other, while they are in the cache
+constexpr std::size_t kColumnRun =
+    16;  // the same where rows have columns, of which consecutive ones are copied at once
 constexpr std::uint64_t kInPool = std::uint64_t{1} << 63, kNothing = ~std::uint64_t{0};
 
 // How many rows ahead of the copying memory is asked for: enough to hide its latency, not more than is in flight at
@@ -104,18 +106,23 @@ void Gather::copy_small(const Plan& plan, const std::byte* const* records, std::
     }
 }
 
+// Rows that lie behind each other in memory are copied at once.
 void Gather::copy_columns(const StepStore& store, const Plan& plan, const Source* sources, std::size_t begin,
                           std::size_t end) noexcept {
     for (const ColumnCopy& copy : plan.columns)
-        for (std::size_t i = begin; i < end; ++i) {
+        for (std::size_t i = begin; i < end;) {
+            const Source source = sources[i];
+            std::size_t rows = 1;
+            while (source != kNothing && i + rows < end && sources[i + rows] == source + rows) ++rows;
             std::byte* const target = copy.data + i * copy.bytes;
-            const auto index = static_cast<std::uint32_t>(sources[i]);
-            if (sources[i] == kNothing)
+            const auto index = static_cast<std::uint32_t>(source);
+            if (source == kNothing)
                 std::memset(target, 0, copy.bytes);
-            else if ((sources[i] & kInPool) != 0)
-                std::memcpy(target, store.entry_column(copy.column, index), copy.bytes);
+            else if ((source & kInPool) != 0)
+                std::memcpy(target, store.entry_column(copy.column, index), rows * copy.bytes);
             else
-                std::memcpy(target, store.column(copy.column, index), copy.bytes);
+                std::memcpy(target, store.column(copy.column, index), rows * copy.bytes);
+            i += rows;
         }
 }
 
@@ -138,10 +145,8 @@ void Gather::resolve(const StepStore& store, std::uint32_t row, std::size_t i, c
     records_[i] = record;
     if constexpr (kReduce) {
         const std::size_t reward = schema.place(schema.reward_index()).offset;
-        const StepTime& step = store.time(row);
         Reduced sum{float_at(record + reward), n_step.gamma, 1};
-        sum.steps = resolve_window(store.episode(step.episode).extent(), step.t, step.t + n_step.of(i)).count;
-        for (std::int64_t k = 1; k < sum.steps; ++k) {
+        for (const std::int64_t n = n_step.of(i); sum.steps < n && store.goes_on(row); ++sum.steps) {
             row = store.next_row(row);
             sum.reward += sum.discount * static_cast<double>(float_at(store.record(row) + reward));
             sum.discount *= n_step.gamma;
@@ -188,7 +193,6 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
     const bool has_columns = !schema.columns().empty();
     const auto fetch = [&, base, stride, span, has_columns](std::size_t i) {
         prefetch_span(base + rows[i] * stride, span, 16);
-        if constexpr (kReduce) prefetch(&store.time(rows[i]));
         if (has_columns) prefetch_columns(store, rows[i]);
     };
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
@@ -245,8 +249,9 @@ void Gather::transitions(const StepStore& store, std::span<const std::uint32_t> 
         gather_transitions<true>(store, rows, n_step, out);
     else
         gather_transitions<false>(store, rows, n_step, out);
-    copy_stacks(store, out.stacks, count, fill, [&](std::size_t i) { return StackEnd{rows[i], false}; });
-    copy_stacks(store, out.next_stacks, count, fill, [&](std::size_t i) { return StackEnd{last_rows_[i], true}; });
+    copy_stacks(
+        store, out, count, fill, [&](std::size_t i) { return StackEnd{rows[i], false}; },
+        [&](std::size_t i) { return StackEnd{last_rows_[i], true}; });
 }
 
 void Gather::sequences(const StepStore& store, const WindowRows& windows, NStep n_step, const StackFill& fill,
@@ -255,12 +260,13 @@ void Gather::sequences(const StepStore& store, const WindowRows& windows, NStep 
     copy_rows(store, windows, n_step, out);
     put_flags(store, windows, n_step, out);
     const std::vector<std::uint32_t>&rows = windows.rows, &arrived = windows.arrived;
-    copy_stacks(store, out.stacks, rows.size(), fill, [&](std::size_t i) {
-        const bool behind = rows[i] == kNoRow && !arrived.empty();
-        return StackEnd{behind ? arrived[i] : rows[i], behind};
-    });
-    copy_stacks(store, out.next_stacks, rows.size(), fill,
-                [&](std::size_t i) { return StackEnd{last_rows_[i], true}; });
+    copy_stacks(
+        store, out, rows.size(), fill,
+        [&](std::size_t i) {
+            const bool behind = rows[i] == kNoRow && !arrived.empty();
+            return StackEnd{behind ? arrived[i] : rows[i], behind};
+        },
+        [&](std::size_t i) { return StackEnd{last_rows_[i], true}; });
     for (const FieldOut& field : out.start_fields) {
         const std::size_t bytes = store.schema().place(field.field).bytes;
         for (std::size_t w = 0; w < windows.windows; ++w) {
@@ -281,7 +287,7 @@ void Gather::copy_rows(const StepStore& store, const WindowRows& windows, const 
     const bool has_columns = !schema.columns().empty(), by_arrival = !arrived.empty();
     const bool reduced = n_step.n > 1;
     const bool resolving = reduced || !out.next_observation.empty() || !out.next_stacks.empty();
-    const std::size_t ahead = rows_ahead(schema, 48), run = has_columns ? 1 : kRun;
+    const std::size_t ahead = rows_ahead(schema, 48), run = has_columns ? kColumnRun : kRun;
     plan(schema, out.observation, count, observation_);
     plan(schema, out.fields, count, step_);
     plan(schema, out.next_observation, count, next_);
@@ -450,46 +456,49 @@ void fill_frame(DType dtype, std::byte* target, std::size_t bytes, double value)
 
 }  // namespace
 
-// Frames that lie behind each other in memory are copied at once.
-template <class EndOf>
-void Gather::copy_stacks(const StepStore& store, std::span<const StackOut> stacks, std::size_t count,
-                         const StackFill& fill, EndOf&& end_of) {
-    const Schema& schema = store.schema();
-    for (const StackOut& stack : stacks) {
-        const std::size_t field = stack.field, bytes = schema.place(field).bytes;
-        const auto frames = static_cast<std::size_t>(stack.frames);
-        frames_.resize(frames);
-        if (!fill.first) {
-            fill_frame_.resize(bytes);
-            fill_frame(schema.field(field).dtype, fill_frame_.data(), bytes, fill.value);
-        }
-        for (std::size_t i = 0; i < count; ++i) {
-            std::byte* target = stack.data + i * frames * bytes;
-            const StackEnd end = end_of(i);
-            if (end.row == kNoRow) {
-                std::memset(target, 0, frames * bytes);
-                continue;
-            }
-            const StepTime& time = store.time(end.row);
-            const Episode& episode = store.episode(time.episode);
-            const std::int64_t newest = time.t + (end.successor ? 1 : 0);
-            const Window window = resolve_window({0, newest + 1}, newest + 1 - stack.frames, newest + 1);
-            for (std::int64_t k = window.fill_left; k < stack.frames; ++k) {
-                const std::int64_t t = window.first + k - window.fill_left;
-                frames_[static_cast<std::size_t>(k)] =
-                    t > time.t ? store.successor(end.row, field) : store.field(store.row_of(episode, t), field);
-            }
-            for (std::int64_t k = 0; k < window.fill_left; ++k)
-                frames_[static_cast<std::size_t>(k)] =
-                    fill.first ? frames_[static_cast<std::size_t>(window.fill_left)] : fill_frame_.data();
-            for (std::size_t k = 0; k < frames;) {
-                std::size_t adjacent = 1;
-                while (k + adjacent < frames && frames_[k + adjacent] == frames_[k] + adjacent * bytes) ++adjacent;
-                std::memcpy(target, frames_[k], adjacent * bytes);
-                target += adjacent * bytes;
-                k += adjacent;
-            }
-        }
+// One row of one stack. Frames that lie behind each other in memory are copied at once.
+void Gather::copy_stack(const StepStore& store, const StackOut& stack, std::size_t i, const StackEnd& end,
+                        const StackFill& fill) {
+    const std::size_t bytes = store.schema().place(stack.field).bytes;
+    const auto frames = static_cast<std::size_t>(stack.frames);
+    std::byte* target = stack.data + i * frames * bytes;
+    if (end.row == kNoRow) {
+        std::memset(target, 0, frames * bytes);
+        return;
+    }
+    const StepTime& time = store.time(end.row);
+    const Episode& episode = store.episode(time.episode);
+    const std::int64_t newest = time.t + (end.successor ? 1 : 0);
+    const Window window = resolve_window({0, newest + 1}, newest + 1 - stack.frames, newest + 1);
+    frames_.resize(frames);
+    for (std::int64_t k = 0; k < window.count; ++k)
+        frames_[static_cast<std::size_t>(window.fill_left + k)] =
+            window.first + k > time.t ? store.successor(end.row, stack.field)
+                                      : store.field(store.row_of(episode, window.first + k), stack.field);
+    const auto missing = static_cast<std::size_t>(window.fill_left);
+    for (std::size_t k = 0; k < missing; ++k, target += bytes) {
+        if (fill.first)
+            std::memcpy(target, frames_[missing], bytes);
+        else
+            fill_frame(store.schema().field(stack.field).dtype, target, bytes, fill.value);
+    }
+    for (std::size_t k = missing; k < frames;) {
+        std::size_t adjacent = 1;
+        while (k + adjacent < frames && frames_[k + adjacent] == frames_[k] + adjacent * bytes) ++adjacent;
+        std::memcpy(target, frames_[k], adjacent * bytes);
+        target += adjacent * bytes;
+        k += adjacent;
+    }
+}
+
+// Row by row, both kinds of stacks together: they have most frames in common.
+template <class EndOf, class NextEndOf>
+void Gather::copy_stacks(const StepStore& store, const RowsOut& out, std::size_t count, const StackFill& fill,
+                         EndOf&& end_of, NextEndOf&& next_end_of) {
+    if (out.stacks.empty() && out.next_stacks.empty()) return;
+    for (std::size_t i = 0; i < count; ++i) {
+        for (const StackOut& stack : out.stacks) copy_stack(store, stack, i, end_of(i), fill);
+        for (const StackOut& stack : out.next_stacks) copy_stack(store, stack, i, next_end_of(i), fill);
     }
 }
 

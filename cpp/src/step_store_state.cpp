@@ -2,6 +2,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
 
 #include "ringback/check.hpp"
 #include "ringback/step_store.hpp"
@@ -77,6 +78,7 @@ void StepStore::restore(const State& state) {
     episodes_.resize(slots);
     restored_ends_.assign(slots, 0);
     std::int64_t steps = 0, last_birth = -1;
+    std::unordered_map<std::int64_t, std::uint32_t> newest_slots;  // of each numbered stream
     for (const EpisodeState& e : state.episodes) {
         see(e.slot);
         require(e.birth > last_birth, "episodes are not in the order of their births");
@@ -89,6 +91,13 @@ void StepStore::restore(const State& state) {
         require(!e.has_stream || e.open || std::holds_alternative<std::string>(e.stream),
                 "a closed episode has a numbered stream");
         require(!e.has_stream || streams_.find(e.stream) == nullptr, "two episodes have one stream");
+        if (e.numbered) {  // one episode at a time writes to a numbered stream
+            require(!e.open || e.stream == StreamKey(e.number), "an open episode has another stream's number");
+            const auto [newest, is_new] = newest_slots.try_emplace(e.number, e.slot);
+            require(is_new || !episodes_[newest->second].open,
+                    "an episode begins while another one of its stream is open");
+            newest->second = e.slot;
+        }
         steps += e.end - e.first;
         Episode& episode = episodes_[e.slot];
         episode.birth = e.birth;
@@ -143,6 +152,11 @@ void StepStore::restore_rows(const RowContent& rows) {
         require(ended ? rows.flags[i] >= (is_block ? 0 : 1) && rows.flags[i] <= 3 : rows.flags[i] == 0,
                 "an end is not where the episode ends");
         require(rows.owned[i] != 0 || !last, "the newest step of an episode has no successor");
+        if (episode.numbered) {
+            std::int64_t& birth = restored_births_.try_emplace(episode.number, episode.birth).first->second;
+            require(birth <= episode.birth, "the episodes of a stream are mixed up");
+            birth = episode.birth;
+        }
         if (episode.first == episode.end) episode.lane = take_lane();
         std::uint32_t link = 0;
         if (rows.owned[i] != 0) {
@@ -164,6 +178,7 @@ void StepStore::restore_rows(const RowContent& rows) {
 void StepStore::restore_done() {
     require(written_ == restored_written_, "steps are missing");
     restored_ends_ = {};
+    restored_births_ = {};
 }
 
 }  // namespace ringback

@@ -91,7 +91,8 @@ class Sequences(tuple[Any, Any, Any, Any]):
     def sources(self) -> Any: ...
 
 class Replay:
-    _finish: Any
+    _wrap: Any
+    _wrap_arrays_only: bool
     def __init__(
         self,
         capacity: int,

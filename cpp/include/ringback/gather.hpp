@@ -57,7 +57,7 @@ struct TransitionOut : RowsOut {};
 // A batch of windows, in the order of its WindowRows. A row that is not there is zeros, its id -1.
 struct SequenceOut : RowsOut {
     std::uint8_t* first = nullptr;  // the first row of an episode
-    std::uint8_t* last = nullptr;   // the newest row of an episode, ended or open
+    std::uint8_t* last = nullptr;   // the newest step of an episode, ended or open; by arrivals its last row
     std::int64_t* ids = nullptr;
     std::uint8_t* valid = nullptr;       // may be null: the row is there
     std::uint8_t* mask = nullptr;        // may be null: the row is there and is not burnt in
@@ -126,9 +126,11 @@ class Gather {
                             const TransitionOut& out);
     void copy_rows(const StepStore& store, const WindowRows& windows, const NStep& n_step, const SequenceOut& out);
     void put_flags(const StepStore& store, const WindowRows& windows, const NStep& n_step, const SequenceOut& out);
-    template <class EndOf>
-    void copy_stacks(const StepStore& store, std::span<const StackOut> stacks, std::size_t count, const StackFill& fill,
-                     EndOf&& end_of);
+    void copy_stack(const StepStore& store, const StackOut& stack, std::size_t i, const StackEnd& end,
+                    const StackFill& fill);
+    template <class EndOf, class NextEndOf>
+    void copy_stacks(const StepStore& store, const RowsOut& out, std::size_t count, const StackFill& fill,
+                     EndOf&& end_of, NextEndOf&& next_end_of);
 
     void make_room(const Schema& schema, std::size_t count, bool resolving);
 
@@ -140,7 +142,6 @@ class Gather {
     std::vector<std::uint32_t> last_rows_;
     std::vector<Reduced> reduced_;
     std::vector<const std::byte*> frames_;
-    std::vector<std::byte> fill_frame_;
 };
 
 }  // namespace ringback

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ringback/count_tree.hpp"
@@ -211,6 +212,11 @@ class StepStore {
         if (next_is_adjacent(row)) return row + 1;
         return row_of(episode_of(row), time(row).t + 1);
     }
+    // Whether the step has a successor step in its episode. A row whose successor is the next one's observation says so
+    // itself; otherwise it is the episode's newest step, or one beside which another observation is kept.
+    bool goes_on(std::uint32_t row) const noexcept {
+        return tag(row).link == 0 || time(row).t + 1 < episode_of(row).end;
+    }
     bool next_is_adjacent(std::uint32_t row) const noexcept {
         return ((row + 1) & static_cast<std::uint32_t>(page_mask_)) != 0;
     }
@@ -393,7 +399,8 @@ class StepStore {
     std::vector<std::unique_ptr<WindowIndex>> windows_;  // newest last
     Runs runs_;
 
-    std::vector<std::int64_t> restored_ends_;  // while restoring: each episode's end, by slot
+    std::vector<std::int64_t> restored_ends_;                         // while restoring: each episode's end, by slot
+    std::unordered_map<std::int64_t, std::int64_t> restored_births_;  // of each numbered stream's newest episode so far
     std::int64_t restored_written_ = 0;
 };
 

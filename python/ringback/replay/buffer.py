@@ -113,9 +113,9 @@ class ReplayBuffer(_core.Replay):
         self._extras = dict(extras or {})
         self._cast = dict(cast or {})
         if device is not None:
-            from ringback.replay.tensors import ToTensors
+            from ringback.replay.tensors import to_tensor_on
 
-            self._finish = ToTensors(device)
+            self._wrap, self._wrap_arrays_only = to_tensor_on(device)
 
     # ---- what it is --------------------------------------------------------------------------------------------------
 
