@@ -163,11 +163,9 @@ PyObject* Replay::sample_transitions(const Source& source, PyObject* const* args
                 work.draw_each(rng, sums, size);
                 core.sampled += count;
             });
+            store.rows_at_offsets(work.offsets, work.rows);
             const std::int64_t oldest = store.oldest();
-            for (std::size_t i = 0; i < size; ++i) {
-                work.rows[i] = store.row_at_offset(work.offsets[i]);
-                ids[i] = oldest + work.offsets[i];
-            }
+            for (std::size_t i = 0; i < size; ++i) ids[i] = oldest + work.offsets[i];
             gather(core);
         });
     } else {

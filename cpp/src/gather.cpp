@@ -84,9 +84,7 @@ void Gather::plan_small(Plan& plan, std::size_t offset, std::size_t bytes, std::
     plan.small.push_back({offset, bytes, rows_in_blocks(count, bytes), copier_for(bytes), data});
 }
 
-void Gather::plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan) {
-    plan.small.clear();
-    plan.columns.clear();
+void Gather::add_to_plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan) {
     for (const FieldOut& out : fields) {
         const Place& place = schema.place(out.field);
         if (place.in_column())
@@ -99,10 +97,14 @@ void Gather::plan(const Schema& schema, std::span<const FieldOut> fields, std::s
 void Gather::copy_small(const Plan& plan, const std::byte* const* records, std::size_t begin,
                         std::size_t end) noexcept {
     for (const SmallCopy& copy : plan.small) {
-        const std::size_t safe_end = std::clamp(copy.safe_rows, begin, end);
-        copy.copier(copy.data + begin * copy.bytes, records + begin, copy.offset, copy.bytes, safe_end - begin);
-        if (safe_end < end)
-            copy_any(copy.data + safe_end * copy.bytes, records + safe_end, copy.offset, copy.bytes, end - safe_end);
+        std::byte* const target = copy.data + begin * copy.bytes;
+        if (end <= copy.safe_rows) {
+            copy.copier(target, records + begin, copy.offset, copy.bytes, end - begin);
+            continue;
+        }
+        const std::size_t safe = std::max(copy.safe_rows, begin) - begin;
+        copy.copier(target, records + begin, copy.offset, copy.bytes, safe);
+        copy_any(target + safe * copy.bytes, records + begin + safe, copy.offset, copy.bytes, end - begin - safe);
     }
 }
 
@@ -223,14 +225,19 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
                                  static_cast<float>(1 - terminated);
             if (to.steps != nullptr) to.steps[i] = kReduce ? reduced[i].steps : 1;
         }
-        copy_small(observation_, records_.data(), begin, end);
         copy_small(step_, records_.data(), begin, end);
         copy_small(next_, successors_.data(), begin, end);
         if (!has_columns) continue;
         for (std::size_t i = begin; i < end; ++i) own_sources_[i] = rows[i];
-        copy_columns(store, observation_, own_sources_.data(), begin, end);
         copy_columns(store, step_, own_sources_.data(), begin, end);
         copy_columns(store, next_, successor_sources_.data(), begin, end);
+    }
+}
+
+void Gather::forget_plans() noexcept {
+    for (Plan* const plan : {&observation_, &next_, &step_, &reward_}) {
+        plan->small.clear();
+        plan->columns.clear();
     }
 }
 
@@ -239,11 +246,12 @@ void Gather::transitions(const StepStore& store, std::span<const std::uint32_t> 
     const std::size_t count = rows.size();
     const Schema& schema = store.schema();
     n_step.n = std::min(n_step.n, store.capacity());
-    plan(schema, out.observation, count, observation_);
-    plan(schema, out.fields, count, step_);
+    forget_plans();
+    add_to_plan(schema, out.observation, count, step_);
+    add_to_plan(schema, out.fields, count, step_);
     if (n_step.n == 1)
         plan_small(step_, schema.place(schema.reward_index()).offset, sizeof(float), count, bytes_of(out.reward));
-    plan(schema, out.next_observation, count, next_);
+    add_to_plan(schema, out.next_observation, count, next_);
     make_room(schema, count, true);
     if (n_step.n > 1)
         gather_transitions<true>(store, rows, n_step, out);
@@ -288,12 +296,13 @@ void Gather::copy_rows(const StepStore& store, const WindowRows& windows, const 
     const bool reduced = n_step.n > 1;
     const bool resolving = reduced || !out.next_observation.empty() || !out.next_stacks.empty();
     const std::size_t ahead = rows_ahead(schema, 48), run = has_columns ? kColumnRun : kRun;
-    plan(schema, out.observation, count, observation_);
-    plan(schema, out.fields, count, step_);
-    plan(schema, out.next_observation, count, next_);
-    plan(schema, {}, count, reward_);
+    forget_plans();
+    add_to_plan(schema, out.observation, count, by_arrival ? observation_ : step_);
+    add_to_plan(schema, out.fields, count, step_);
+    add_to_plan(schema, out.next_observation, count, next_);
     if (!reduced)
-        plan_small(reward_, schema.place(schema.reward_index()).offset, sizeof(float), count, bytes_of(out.reward));
+        plan_small(by_arrival ? reward_ : step_, schema.place(schema.reward_index()).offset, sizeof(float), count,
+                   bytes_of(out.reward));
     make_room(schema, count, resolving);
     nothing_.assign(schema.record_bytes() + kBlock, std::byte{0});
     if (by_arrival) {
@@ -335,15 +344,16 @@ void Gather::copy_rows(const StepStore& store, const WindowRows& windows, const 
             for (std::size_t i = begin; i < end; ++i) resolve_any(store, row_of[i], i, n_step);
         if (by_arrival)
             for (std::size_t i = begin; i < end; ++i) observe(i);
-        const std::byte* const* const observed = by_arrival ? observed_.data() : records;
-        copy_small(observation_, observed, begin, end);
         copy_small(step_, records, begin, end);
-        copy_small(reward_, by_arrival ? arrived_.data() : records, begin, end);
+        if (by_arrival) {
+            copy_small(observation_, observed_.data(), begin, end);
+            copy_small(reward_, arrived_.data(), begin, end);
+        }
         if (!next_.small.empty()) copy_small(next_, successors_.data(), begin, end);
         for (std::size_t i = begin; i < end; ++i) out.ids[i] = row_of[i] == kNoRow ? -1 : numbers[row_of[i]];
         if (!has_columns) continue;
         for (std::size_t i = begin; i < end; ++i) own_sources_[i] = row_of[i] == kNoRow ? kNothing : row_of[i];
-        copy_columns(store, observation_, by_arrival ? observed_sources_.data() : own_sources_.data(), begin, end);
+        if (by_arrival) copy_columns(store, observation_, observed_sources_.data(), begin, end);
         copy_columns(store, step_, own_sources_.data(), begin, end);
         copy_columns(store, next_, successor_sources_.data(), begin, end);
     }

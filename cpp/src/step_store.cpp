@@ -417,6 +417,7 @@ void StepStore::finish_episode(std::uint32_t slot, std::uint8_t flags) {
     RB_ASSUME(episode.in_use && episode.open && episode.first < episode.end);
     put_tag(episode.newest, {flags, tag(episode.newest).link});
     episode.open = false;
+    episode.ended = flags != 0;
     --open_count_;
     free_lanes_.push_back(episode.lane);
     if (episode.stream != nullptr && !streams_.finish(episode.stream)) episode.stream = nullptr;
@@ -571,7 +572,6 @@ Extent StepStore::run_rows(const Runs::Run& run, const WindowSpec& spec) const n
 std::int64_t StepStore::count_starts(const WindowSpec& spec, std::uint32_t slot) const noexcept {
     const Episode& episode = episodes_[slot];
     if (!episode.in_use || (spec.side != Side::any && spec.side != episode.side)) return 0;
-    if (spec.whole && !episode.open && tag(episode.newest).flags == 0) return 0;  // the end of a block is none
     if (!spec.cross) return window_starts(episode.stored(), spec).count;
     const Runs::Run& run = runs_.run_of(slot);
     return run.newest().slot == slot ? window_starts(run_rows(run, spec), spec).count : 0;

@@ -148,6 +148,7 @@ void StepStore::restore_rows(const RowContent& rows) {
         require(rows.t[i] == episode.end && episode.end < end, "a step is out of order");
         const bool last = rows.t[i] + 1 == end;
         const bool ended = last && !episode.open;
+        if (ended) episode.ended = rows.flags[i] != 0;
         const bool is_block = split_.block > 0;  // the end of a block has no flag
         require(ended ? rows.flags[i] >= (is_block ? 0 : 1) && rows.flags[i] <= 3 : rows.flags[i] == 0,
                 "an end is not where the episode ends");

@@ -113,7 +113,8 @@ class Gather {
 
     static Copier copier_for(std::size_t bytes) noexcept;
     static void plan_small(Plan& plan, std::size_t offset, std::size_t bytes, std::size_t count, std::byte* data);
-    static void plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan);
+    static void add_to_plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan);
+    void forget_plans() noexcept;
     static void copy_small(const Plan& plan, const std::byte* const* records, std::size_t begin,
                            std::size_t end) noexcept;
     static void copy_columns(const StepStore& store, const Plan& plan, const Source* sources, std::size_t begin,
@@ -134,8 +135,9 @@ class Gather {
 
     void make_room(const Schema& schema, std::size_t count, bool resolving);
 
-    Plan observation_, next_, step_, reward_;
-    std::vector<std::byte> nothing_;                                     // a record of zeros
+    Plan step_, next_;                // what lies in the row itself, and in its successor
+    Plan observation_, reward_;       // by arrivals, where these lie elsewhere
+    std::vector<std::byte> nothing_;  // a record of zeros
     std::vector<const std::byte*> records_, last_records_, successors_;  // by row; last: of the last summed step
     std::vector<const std::byte*> observed_, arrived_;                   // by arrivals
     std::vector<Source> own_sources_, observed_sources_, successor_sources_;

@@ -46,12 +46,13 @@ struct Episode {
     std::int64_t number = 0;   // of a numbered stream, the number
     bool in_use = false;
     bool open = false;
+    bool ended = false;  // closed by an end, not merely by the end of its block
     bool numbered = false;
     Side side = Side::train;
     StreamTable::Node* stream = nullptr;  // null once a numbered stream's episode has ended
 
     Extent extent() const noexcept { return {first, end}; }
-    Stored stored() const noexcept { return {first, end, open}; }
+    Stored stored() const noexcept { return {first, end, open, ended}; }
 };
 
 // Valid starts of one kind of windows, counted an episode, so that the r-th start of all is found in O(log episodes).
@@ -173,6 +174,19 @@ class StepStore {
         // a lane skips positions only when all its rows are evicted, and pages are smaller than the ring.
         if (lanes_.size() == 1) return row_at(lanes_[0], oldest() + offset - first_number_);
         return *slot_at_offset(offset);
+    }
+    void rows_at_offsets(std::span<const std::int64_t> offsets, std::span<std::uint32_t> rows) const noexcept {
+        const bool one_lane = lanes_.size() == 1;
+        const std::int64_t begin = oldest() - first_number_, mask = page_mask_;
+        const int shift = page_shift_;
+        const std::uint32_t* const ring = one_lane ? lanes_[0].ring.data() : nullptr;
+        const std::size_t ring_mask = one_lane ? lanes_[0].ring.size() - 1 : 0;
+        for (std::size_t i = 0; i < offsets.size(); ++i) {
+            const std::int64_t position = begin + offsets[i];
+            rows[i] = one_lane ? ring[static_cast<std::size_t>(position >> shift) & ring_mask] << shift |
+                                     static_cast<std::uint32_t>(position & mask)
+                               : *slot_at_offset(offsets[i]);
+        }
     }
     // Brings nearer what row_at_offset will read.
     void prefetch_row_at_offset(std::int64_t offset) const noexcept {

@@ -23,7 +23,7 @@ struct WindowSpec {
     std::int64_t history = 0;  // steps before a row that its frame stack needs, as far as there were any
     bool pad = false;          // a window may be shorter than its length
     bool arrival = false;      // rows are arrivals, not steps
-    bool whole = false;        // one window an episode: all of it, if it is closed, complete and not too long
+    bool whole = false;        // one window an episode: all of it, if it has ended, is complete and not too long
     bool cross = false;        // windows run on over the ends of episodes, along one stream; the period is 1
     Side side = Side::any;
 
@@ -34,6 +34,7 @@ struct WindowSpec {
 struct Stored {
     std::int64_t first, end;
     bool open;
+    bool ended = !open;  // closed by an end; a block of an episode is closed without one
 };
 
 // The rows that can be read in full: what a row needs of older steps is stored, or lies before t = 0. O(1).
@@ -65,7 +66,7 @@ constexpr WindowStarts window_starts(Extent rows, const WindowSpec& spec) noexce
 constexpr WindowStarts window_starts(const Stored& stored, const WindowSpec& spec) noexcept {
     const Extent rows = readable_rows(stored, spec);
     if (!spec.whole) return window_starts(rows, spec);
-    return {0, stored.first == 0 && !stored.open && rows.end <= spec.length ? 1 : 0, 1};
+    return {0, stored.first == 0 && stored.ended && rows.end <= spec.length ? 1 : 0, 1};
 }
 
 // The rows of the window that starts at row `start`: `burn_in` of them before it as far as there are any, then `length`

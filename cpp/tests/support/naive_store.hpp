@@ -319,7 +319,8 @@ class NaiveStore {
             for (std::int64_t k = 0; k <= spec.history && k <= t; ++k) readable = readable && exists(t - k);
             if (readable) line.rows.push_back({id, t, at(t), spec.arrival ? at(t - 1) : nullptr});
         }
-        line.complete = line.complete && !line.rows.empty() && line.rows[0].t == 0;
+        const bool ended = steps.rbegin()->second->flags != 0;  // not merely its block
+        line.complete = line.complete && ended && !line.rows.empty() && line.rows[0].t == 0;
         return line;
     }
 
