@@ -204,8 +204,6 @@ class FullPrograms(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from("ab"), length=st.integers(0, 9), flags=st.sampled_from(FLAGS), skip=st.integers(0, 3))
     def add_chunk(self, name: str, length: int, flags: tuple[bool, bool], skip: int) -> None:
-        if self.twin.masses is not None:  # of longer ones, what came and went in between leaves no priority behind
-            length = min(length, self.twin.slow.capacity)
         times = self.worlds.times
         id_ = f"{name}{times.get('rounds of ' + name, 0)}"
         if skip == 3 and id_ in self.twin.slow.open:
