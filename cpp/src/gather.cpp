@@ -14,6 +14,7 @@ namespace {
 constexpr std::size_t kBlock = 16;       // bytes copied at once
 constexpr std::size_t kMostBlocks = 16;  // rows longer than that are left to memcpy
 constexpr std::size_t kRun = 4;  // rows whose fields are copied one field after the other, while they are in the cache
+constexpr std::size_t kFetchedLines = 8;  // of a run of rows: hardware goes on from there
 constexpr std::size_t kColumnRun =
     16;  // the same where rows have columns, of which consecutive ones are copied at once
 constexpr std::uint64_t kInPool = std::uint64_t{1} << 63, kNothing = ~std::uint64_t{0};
@@ -40,6 +41,24 @@ void copy_blocks(std::byte* target, const std::byte* const* sources, std::size_t
         const std::byte* const source = sources[r] + offset;
         for (std::size_t b = 0; b < kBlocks; ++b) std::memcpy(target + b * kBlock, source + b * kBlock, kBlock);
     }
+}
+
+template <std::size_t kBytes>
+void copy_apart_exactly(std::byte* target, const std::byte* source, std::size_t stride, std::size_t,
+                        std::size_t count) noexcept {
+    for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * kBytes, source + r * stride, kBytes);
+}
+
+void copy_apart(std::byte* target, const std::byte* source, std::size_t stride, std::size_t bytes,
+                std::size_t count) noexcept {
+    for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * bytes, source + r * stride, bytes);
+}
+
+template <std::size_t kBlocks>
+void copy_blocks_apart(std::byte* target, const std::byte* source, std::size_t stride, std::size_t bytes,
+                       std::size_t count) noexcept {
+    for (std::size_t r = 0; r < count; ++r, target += bytes, source += stride)
+        for (std::size_t b = 0; b < kBlocks; ++b) std::memcpy(target + b * kBlock, source + b * kBlock, kBlock);
 }
 
 // How many of `count` rows may be copied in whole blocks without overrunning the output.
@@ -80,8 +99,25 @@ Gather::Copier Gather::copier_for(std::size_t bytes) noexcept {
     }
 }
 
+Gather::StridedCopier Gather::strided_copier_for(std::size_t bytes) noexcept {
+    static constexpr auto kCopiers = []<std::size_t... kBlocks>(std::index_sequence<kBlocks...>) {
+        return std::array<StridedCopier, sizeof...(kBlocks)>{&copy_blocks_apart<kBlocks + 1>...};
+    }(std::make_index_sequence<kMostBlocks>());
+    switch (bytes) {
+        case 1:
+            return &copy_apart_exactly<1>;
+        case 4:
+            return &copy_apart_exactly<4>;
+        case 8:
+            return &copy_apart_exactly<8>;
+        default:
+            return bytes > kMostBlocks * kBlock ? &copy_apart : kCopiers[(bytes - 1) / kBlock];
+    }
+}
+
 void Gather::plan_small(Plan& plan, std::size_t offset, std::size_t bytes, std::size_t count, std::byte* data) {
-    plan.small.push_back({offset, bytes, rows_in_blocks(count, bytes), copier_for(bytes), data});
+    plan.small.push_back(
+        {offset, bytes, rows_in_blocks(count, bytes), copier_for(bytes), strided_copier_for(bytes), data});
 }
 
 void Gather::add_to_plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan) {
@@ -303,6 +339,7 @@ void Gather::copy_rows(const StepStore& store, const WindowRows& windows, const 
     if (!reduced)
         plan_small(by_arrival ? reward_ : step_, schema.place(schema.reward_index()).offset, sizeof(float), count,
                    bytes_of(out.reward));
+    if (!has_columns && !by_arrival && !resolving && windows.stride == 1) return copy_segments(store, windows, out);
     make_room(schema, count, resolving);
     nothing_.assign(schema.record_bytes() + kBlock, std::byte{0});
     if (by_arrival) {
@@ -357,6 +394,50 @@ void Gather::copy_rows(const StepStore& store, const WindowRows& windows, const 
         copy_columns(store, step_, own_sources_.data(), begin, end);
         copy_columns(store, next_, successor_sources_.data(), begin, end);
     }
+}
+
+// The common case: what lies in the rows of windows alone. These lie behind each other up to the end of a page.
+void Gather::copy_segments(const StepStore& store, const WindowRows& windows, const SequenceOut& out) {
+    const auto page_rows = static_cast<std::uint32_t>(store.rows_per_page());
+    segments_.clear();
+    for (const WindowRows::Piece& piece : windows.pieces)
+        for (std::size_t i = piece.out, end = i + static_cast<std::size_t>(piece.count); i < end;) {
+            const std::uint32_t row = windows.rows[i], left = page_rows - (row & (page_rows - 1));
+            const auto rows = static_cast<std::uint32_t>(std::min<std::size_t>(left, end - i));
+            segments_.push_back({i, row, rows});
+            i += rows;
+        }
+    const std::byte* const base = store.record(0);
+    const std::int64_t* const numbers = store.numbers();
+    const std::size_t stride = store.schema().record_bytes(), count = windows.rows.size();
+    const auto fetch = [&](const Segment& segment) {
+        prefetch_span(base + segment.row * stride, segment.count * stride, kFetchedLines);
+        prefetch_span(reinterpret_cast<const std::byte*>(numbers + segment.row), segment.count * sizeof *numbers);
+    };
+    // Rows between two segments are not there. They come after the copies that may overrun into them.
+    const auto clear = [&](std::size_t begin, std::size_t end) {
+        for (const SmallCopy& copy : step_.small)
+            std::memset(copy.data + begin * copy.bytes, 0, (end - begin) * copy.bytes);
+        std::fill(out.ids + begin, out.ids + end, -1);
+    };
+    std::size_t done = 0;
+    for (std::size_t s = 0; s < segments_.size(); ++s) {
+        if (s == 0) fetch(segments_[0]);
+        if (s + 1 < segments_.size()) fetch(segments_[s + 1]);
+        const Segment& segment = segments_[s];
+        if (done < segment.out) clear(done, segment.out);
+        const std::byte* const source = base + segment.row * stride;
+        for (const SmallCopy& copy : step_.small) {
+            const std::size_t safe = std::clamp(copy.safe_rows, segment.out, segment.out + segment.count) - segment.out;
+            std::byte* const target = copy.data + segment.out * copy.bytes;
+            copy.strided(target, source + copy.offset, stride, copy.bytes, safe);
+            copy_apart(target + safe * copy.bytes, source + safe * stride + copy.offset, stride, copy.bytes,
+                       segment.count - safe);
+        }
+        std::memcpy(out.ids + segment.out, numbers + segment.row, segment.count * sizeof *numbers);
+        done = segment.out + segment.count;
+    }
+    clear(done, count);
 }
 
 // A piece lies inside one episode: only its first row can begin that, only its last row can end it, unless more rewards

@@ -83,10 +83,14 @@ class Gather {
     // and overrun the row by less than one, into rows that are written later.
     using Copier = void (*)(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t bytes,
                             std::size_t count) noexcept;
+    // The same from rows that lie `stride` bytes apart, in the same order.
+    using StridedCopier = void (*)(std::byte* target, const std::byte* source, std::size_t stride, std::size_t bytes,
+                                   std::size_t count) noexcept;
     struct SmallCopy {  // one small field, out of records
         std::size_t offset, bytes;
         std::size_t safe_rows;  // of these the copier may overrun; the rest is copied exactly
         Copier copier;
+        StridedCopier strided;
         std::byte* data;
     };
     struct ColumnCopy {  // one large field, out of a column
@@ -97,6 +101,10 @@ class Gather {
     struct Plan {
         std::vector<SmallCopy> small;
         std::vector<ColumnCopy> columns;
+    };
+    struct Segment {  // rows that lie behind each other, in the output as in the store
+        std::size_t out;
+        std::uint32_t row, count;
     };
     struct Reduced {  // what n steps from one start come to
         double reward, discount;
@@ -112,6 +120,7 @@ class Gather {
     };
 
     static Copier copier_for(std::size_t bytes) noexcept;
+    static StridedCopier strided_copier_for(std::size_t bytes) noexcept;
     static void plan_small(Plan& plan, std::size_t offset, std::size_t bytes, std::size_t count, std::byte* data);
     static void add_to_plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan);
     void forget_plans() noexcept;
@@ -126,6 +135,7 @@ class Gather {
     void gather_transitions(const StepStore& store, std::span<const std::uint32_t> rows, const NStep& n_step,
                             const TransitionOut& out);
     void copy_rows(const StepStore& store, const WindowRows& windows, const NStep& n_step, const SequenceOut& out);
+    void copy_segments(const StepStore& store, const WindowRows& windows, const SequenceOut& out);
     void put_flags(const StepStore& store, const WindowRows& windows, const NStep& n_step, const SequenceOut& out);
     void copy_stack(const StepStore& store, const StackOut& stack, std::size_t i, const StackEnd& end,
                     const StackFill& fill);
@@ -143,6 +153,7 @@ class Gather {
     std::vector<Source> own_sources_, observed_sources_, successor_sources_;
     std::vector<std::uint32_t> last_rows_;
     std::vector<Reduced> reduced_;
+    std::vector<Segment> segments_;
     std::vector<const std::byte*> frames_;
 };
 
