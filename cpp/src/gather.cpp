@@ -13,52 +13,32 @@ namespace {
 
 constexpr std::size_t kBlock = 16;       // bytes copied at once
 constexpr std::size_t kMostBlocks = 16;  // rows longer than that are left to memcpy
-constexpr std::size_t kRun = 4;  // rows whose fields are copied one field after the other, while they are in the cache
-constexpr std::size_t kFetchedLines = 8;  // of a run of rows: hardware goes on from there
-constexpr std::size_t kColumnRun =
-    16;  // the same where rows have columns, of which consecutive ones are copied at once
+// Rows whose fields are copied one field after the other, while they are in the cache; with columns more, because
+// consecutive rows of a column are copied at once.
+constexpr std::size_t kRun = 4, kColumnRun = 16;
+constexpr std::size_t kFetchedLines = 8;  // of rows that lie behind each other: hardware goes on from there
 constexpr std::uint64_t kInPool = std::uint64_t{1} << 63, kNothing = ~std::uint64_t{0};
 
 // How many rows ahead of the copying memory is asked for: enough to hide its latency, not more than is in flight at
 // once.
 std::size_t rows_ahead(const Schema& schema, std::size_t small) { return schema.columns().empty() ? small : 2; }
 
-template <std::size_t kBytes>
-void copy_exactly(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t,
-                  std::size_t count) noexcept {
-    for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * kBytes, sources[r] + offset, kBytes);
+template <class Rows, std::size_t kBytes>
+void copy_exactly(std::byte* target, Rows rows, std::size_t, std::size_t count) noexcept {
+    for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * kBytes, rows.at(r), kBytes);
 }
 
-void copy_any(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t bytes,
-              std::size_t count) noexcept {
-    for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * bytes, sources[r] + offset, bytes);
+template <class Rows>
+void copy_any(std::byte* target, Rows rows, std::size_t bytes, std::size_t count) noexcept {
+    for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * bytes, rows.at(r), bytes);
 }
 
-template <std::size_t kBlocks>
-void copy_blocks(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t bytes,
-                 std::size_t count) noexcept {
+template <class Rows, std::size_t kBlocks>
+void copy_blocks(std::byte* target, Rows rows, std::size_t bytes, std::size_t count) noexcept {
     for (std::size_t r = 0; r < count; ++r, target += bytes) {
-        const std::byte* const source = sources[r] + offset;
+        const std::byte* const source = rows.at(r);
         for (std::size_t b = 0; b < kBlocks; ++b) std::memcpy(target + b * kBlock, source + b * kBlock, kBlock);
     }
-}
-
-template <std::size_t kBytes>
-void copy_apart_exactly(std::byte* target, const std::byte* source, std::size_t stride, std::size_t,
-                        std::size_t count) noexcept {
-    for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * kBytes, source + r * stride, kBytes);
-}
-
-void copy_apart(std::byte* target, const std::byte* source, std::size_t stride, std::size_t bytes,
-                std::size_t count) noexcept {
-    for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * bytes, source + r * stride, bytes);
-}
-
-template <std::size_t kBlocks>
-void copy_blocks_apart(std::byte* target, const std::byte* source, std::size_t stride, std::size_t bytes,
-                       std::size_t count) noexcept {
-    for (std::size_t r = 0; r < count; ++r, target += bytes, source += stride)
-        for (std::size_t b = 0; b < kBlocks; ++b) std::memcpy(target + b * kBlock, source + b * kBlock, kBlock);
 }
 
 // How many of `count` rows may be copied in whole blocks without overrunning the output.
@@ -83,41 +63,26 @@ void prefetch_columns(const StepStore& store, std::uint32_t row) noexcept {
 
 }  // namespace
 
-Gather::Copier Gather::copier_for(std::size_t bytes) noexcept {
+template <class Rows>
+Gather::Copier<Rows> Gather::copier_for(std::size_t bytes) noexcept {
     static constexpr auto kCopiers = []<std::size_t... kBlocks>(std::index_sequence<kBlocks...>) {
-        return std::array<Copier, sizeof...(kBlocks)>{&copy_blocks<kBlocks + 1>...};
+        return std::array<Copier<Rows>, sizeof...(kBlocks)>{&copy_blocks<Rows, kBlocks + 1>...};
     }(std::make_index_sequence<kMostBlocks>());
     switch (bytes) {
         case 1:
-            return &copy_exactly<1>;
+            return &copy_exactly<Rows, 1>;
         case 4:
-            return &copy_exactly<4>;
+            return &copy_exactly<Rows, 4>;
         case 8:
-            return &copy_exactly<8>;
+            return &copy_exactly<Rows, 8>;
         default:
-            return bytes > kMostBlocks * kBlock ? &copy_any : kCopiers[(bytes - 1) / kBlock];
-    }
-}
-
-Gather::StridedCopier Gather::strided_copier_for(std::size_t bytes) noexcept {
-    static constexpr auto kCopiers = []<std::size_t... kBlocks>(std::index_sequence<kBlocks...>) {
-        return std::array<StridedCopier, sizeof...(kBlocks)>{&copy_blocks_apart<kBlocks + 1>...};
-    }(std::make_index_sequence<kMostBlocks>());
-    switch (bytes) {
-        case 1:
-            return &copy_apart_exactly<1>;
-        case 4:
-            return &copy_apart_exactly<4>;
-        case 8:
-            return &copy_apart_exactly<8>;
-        default:
-            return bytes > kMostBlocks * kBlock ? &copy_apart : kCopiers[(bytes - 1) / kBlock];
+            return bytes > kMostBlocks * kBlock ? &copy_any<Rows> : kCopiers[(bytes - 1) / kBlock];
     }
 }
 
 void Gather::plan_small(Plan& plan, std::size_t offset, std::size_t bytes, std::size_t count, std::byte* data) {
     plan.small.push_back(
-        {offset, bytes, rows_in_blocks(count, bytes), copier_for(bytes), strided_copier_for(bytes), data});
+        {offset, bytes, rows_in_blocks(count, bytes), copier_for<Scattered>(bytes), copier_for<Apart>(bytes), data});
 }
 
 void Gather::add_to_plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan) {
@@ -130,18 +95,20 @@ void Gather::add_to_plan(const Schema& schema, std::span<const FieldOut> fields,
     }
 }
 
+template <class Rows>
+void Gather::copy_field(const SmallCopy& copy, Copier<Rows> copier, Rows rows, std::size_t begin,
+                        std::size_t end) noexcept {
+    std::byte* const target = copy.data + begin * copy.bytes;
+    if (end <= copy.safe_rows) return copier(target, rows, copy.bytes, end - begin);
+    const std::size_t safe = std::max(copy.safe_rows, begin) - begin;
+    copier(target, rows, copy.bytes, safe);
+    copy_any(target + safe * copy.bytes, rows.from(safe), copy.bytes, end - begin - safe);
+}
+
 void Gather::copy_small(const Plan& plan, const std::byte* const* records, std::size_t begin,
                         std::size_t end) noexcept {
-    for (const SmallCopy& copy : plan.small) {
-        std::byte* const target = copy.data + begin * copy.bytes;
-        if (end <= copy.safe_rows) {
-            copy.copier(target, records + begin, copy.offset, copy.bytes, end - begin);
-            continue;
-        }
-        const std::size_t safe = std::max(copy.safe_rows, begin) - begin;
-        copy.copier(target, records + begin, copy.offset, copy.bytes, safe);
-        copy_any(target + safe * copy.bytes, records + begin + safe, copy.offset, copy.bytes, end - begin - safe);
-    }
+    for (const SmallCopy& copy : plan.small)
+        copy_field(copy, copy.scattered, Scattered{records + begin, copy.offset}, begin, end);
 }
 
 // Rows that lie behind each other in memory are copied at once.
@@ -427,13 +394,8 @@ void Gather::copy_segments(const StepStore& store, const WindowRows& windows, co
         const Segment& segment = segments_[s];
         if (done < segment.out) clear(done, segment.out);
         const std::byte* const source = base + segment.row * stride;
-        for (const SmallCopy& copy : step_.small) {
-            const std::size_t safe = std::clamp(copy.safe_rows, segment.out, segment.out + segment.count) - segment.out;
-            std::byte* const target = copy.data + segment.out * copy.bytes;
-            copy.strided(target, source + copy.offset, stride, copy.bytes, safe);
-            copy_apart(target + safe * copy.bytes, source + safe * stride + copy.offset, stride, copy.bytes,
-                       segment.count - safe);
-        }
+        for (const SmallCopy& copy : step_.small)
+            copy_field(copy, copy.apart, Apart{source + copy.offset, stride}, segment.out, segment.out + segment.count);
         std::memcpy(out.ids + segment.out, numbers + segment.row, segment.count * sizeof *numbers);
         done = segment.out + segment.count;
     }

@@ -79,18 +79,28 @@ class Gather {
                    const SequenceOut& out);
 
   private:
-    // Copies `count` rows of `bytes` from sources[r] + offset to consecutive rows at target. Some kinds copy in blocks
-    // and overrun the row by less than one, into rows that are written later.
-    using Copier = void (*)(std::byte* target, const std::byte* const* sources, std::size_t offset, std::size_t bytes,
-                            std::size_t count) noexcept;
-    // The same from rows that lie `stride` bytes apart, in the same order.
-    using StridedCopier = void (*)(std::byte* target, const std::byte* source, std::size_t stride, std::size_t bytes,
-                                   std::size_t count) noexcept;
+    // Where a field's rows are: wherever their records are, or so many bytes apart.
+    struct Scattered {
+        const std::byte* const* records;
+        std::size_t offset;
+        const std::byte* at(std::size_t row) const noexcept { return records[row] + offset; }
+        Scattered from(std::size_t row) const noexcept { return {records + row, offset}; }
+    };
+    struct Apart {
+        const std::byte* first;
+        std::size_t stride;
+        const std::byte* at(std::size_t row) const noexcept { return first + row * stride; }
+        Apart from(std::size_t row) const noexcept { return {at(row), stride}; }
+    };
+    // Copies `count` rows of `bytes` to consecutive rows at target. Some kinds copy in blocks and overrun the row by
+    // less than one, into rows that are written later.
+    template <class Rows>
+    using Copier = void (*)(std::byte* target, Rows rows, std::size_t bytes, std::size_t count) noexcept;
     struct SmallCopy {  // one small field, out of records
         std::size_t offset, bytes;
         std::size_t safe_rows;  // of these the copier may overrun; the rest is copied exactly
-        Copier copier;
-        StridedCopier strided;
+        Copier<Scattered> scattered;
+        Copier<Apart> apart;
         std::byte* data;
     };
     struct ColumnCopy {  // one large field, out of a column
@@ -119,11 +129,15 @@ class Gather {
         bool successor;
     };
 
-    static Copier copier_for(std::size_t bytes) noexcept;
-    static StridedCopier strided_copier_for(std::size_t bytes) noexcept;
+    template <class Rows>
+    static Copier<Rows> copier_for(std::size_t bytes) noexcept;
     static void plan_small(Plan& plan, std::size_t offset, std::size_t bytes, std::size_t count, std::byte* data);
     static void add_to_plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan);
     void forget_plans() noexcept;
+    // Rows [begin, end) of the output; `rows` are those from `begin` on.
+    template <class Rows>
+    static void copy_field(const SmallCopy& copy, Copier<Rows> copier, Rows rows, std::size_t begin,
+                           std::size_t end) noexcept;
     static void copy_small(const Plan& plan, const std::byte* const* records, std::size_t begin,
                            std::size_t end) noexcept;
     static void copy_columns(const StepStore& store, const Plan& plan, const Source* sources, std::size_t begin,

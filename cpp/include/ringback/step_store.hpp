@@ -176,17 +176,13 @@ class StepStore {
         return *slot_at_offset(offset);
     }
     void rows_at_offsets(std::span<const std::int64_t> offsets, std::span<std::uint32_t> rows) const noexcept {
-        const bool one_lane = lanes_.size() == 1;
-        const std::int64_t begin = oldest() - first_number_, mask = page_mask_;
-        const int shift = page_shift_;
-        const std::uint32_t* const ring = one_lane ? lanes_[0].ring.data() : nullptr;
-        const std::size_t ring_mask = one_lane ? lanes_[0].ring.size() - 1 : 0;
-        for (std::size_t i = 0; i < offsets.size(); ++i) {
-            const std::int64_t position = begin + offsets[i];
-            rows[i] = one_lane ? ring[static_cast<std::size_t>(position >> shift) & ring_mask] << shift |
-                                     static_cast<std::uint32_t>(position & mask)
-                               : *slot_at_offset(offsets[i]);
+        if (lanes_.size() != 1) {
+            for (std::size_t i = 0; i < offsets.size(); ++i) rows[i] = *slot_at_offset(offsets[i]);
+            return;
         }
+        const Lane& lane = lanes_[0];
+        const std::int64_t begin = oldest() - first_number_;
+        for (std::size_t i = 0; i < offsets.size(); ++i) rows[i] = row_at(lane, begin + offsets[i]);
     }
     // Brings nearer what row_at_offset will read.
     void prefetch_row_at_offset(std::int64_t offset) const noexcept {
