@@ -282,30 +282,8 @@ inline constexpr char kUpdatePriorities[] =
     R"(update_priorities($self, ids, abs_td)
 --
 
-Give drawn starts new priorities: ``(abs_td + eps) ** alpha``.
-
-Parameters
-----------
-ids : int array, shape (B,)
-    ``ids`` of transitions, ``start_ids`` of sequences. The last of duplicates wins.
-abs_td : float array or tensor, shape (B,) or (B, 1)
-    Absolute TD errors; of a sequence see ``sequence_priority``.
-
-Returns
--------
-int
-    How many were skipped: stale ids, and steps that are no start (any more).
-
-Raises
-------
-ValueError
-    A negative, infinite or NaN error, or another number of them than of ids. Nothing has changed then.
-IndexError
-    An id that was never given.
-
-Notes
------
-O(B log N).
+Give drawn starts new priorities; see ``PrioritizedReplayBuffer.update_priorities``. The validation side of a split has none
+and refuses.
 )";
 
 }  // namespace ringback::bindings::docs

@@ -1,5 +1,5 @@
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, type_check_only
 
 import numpy as np
 import numpy.typing as npt
@@ -90,7 +90,76 @@ class Sequences(tuple[Any, Any, Any, Any]):
     @property
     def sources(self) -> Any: ...
 
-class Replay:
+@type_check_only
+class _Sampling:  # what Replay and ReplayView have in common
+    def sample_transitions(
+        self,
+        batch_size: int,
+        *,
+        n_step: int | tuple[int, int] = 1,
+        gamma: float | None = None,
+        replace: bool = False,
+        out: Transitions | Mapping[str, Any] | None = None,
+        stack: int | Mapping[str, int] | None = None,
+        stack_fill: str | float = "first",
+        beta: float = 0.4,
+    ) -> Transitions: ...
+    def sample_sequences(
+        self,
+        batch_size: int,
+        length: int,
+        *,
+        replace: bool = False,
+        out: Sequences | Mapping[str, Any] | None = None,
+        burn_in: int = 0,
+        pad: bool = False,
+        period: int = 1,
+        n_step: int | tuple[int, int] = 1,
+        gamma: float | None = None,
+        stack: int | Mapping[str, int] | None = None,
+        stack_fill: str | float = "first",
+        cross_episodes: bool = False,
+        layout: str = "step",
+        next_observations: bool = False,
+        time_major: bool = False,
+        start_state: str | None = None,
+        beta: float = 0.4,
+    ) -> Sequences: ...
+    def sample_episodes(
+        self,
+        batch_size: int,
+        max_length: int | None = None,
+        *,
+        replace: bool = False,
+        out: Sequences | Mapping[str, Any] | None = None,
+        n_step: int | tuple[int, int] = 1,
+        gamma: float | None = None,
+        stack: int | Mapping[str, int] | None = None,
+        stack_fill: str | float = "first",
+        layout: str = "step",
+        next_observations: bool = False,
+        time_major: bool = False,
+    ) -> Sequences: ...
+    def get(
+        self,
+        ids: npt.ArrayLike,
+        n_step: int = 1,
+        gamma: float | None = None,
+        *,
+        stack: int | Mapping[str, int] | None = None,
+        stack_fill: str | float = "first",
+        out: Transitions | Mapping[str, Any] | None = None,
+    ) -> Transitions: ...
+    def valid_starts(
+        self,
+        length: int = 1,
+        *,
+        pad: bool = False,
+        period: int = 1,
+        stack: int | Mapping[str, int] | None = None,
+    ) -> npt.NDArray[np.int64]: ...
+
+class Replay(_Sampling):
     _wrap: Any
     _wrap_arrays_only: bool
     def __init__(
@@ -125,72 +194,6 @@ class Replay:
         streams: Any = None,
         extras: Mapping[str, Any] | None = None,
     ) -> npt.NDArray[np.int64]: ...
-    def sample_transitions(
-        self,
-        batch_size: int,
-        *,
-        n_step: int | tuple[int, int] = 1,
-        gamma: float | None = None,
-        replace: bool = False,
-        out: Transitions | Mapping[str, Any] | None = None,
-        stack: int | Mapping[str, int] | None = None,
-        stack_fill: str | float = "first",
-        beta: float = 0.4,
-    ) -> Transitions: ...
-    def sample_sequences(
-        self,
-        batch_size: int,
-        length: int,
-        *,
-        replace: bool = False,
-        out: Sequences | Mapping[str, Any] | None = None,
-        burn_in: int = 0,
-        pad: bool = False,
-        period: int = 1,
-        n_step: int | tuple[int, int] = 1,
-        gamma: float | None = None,
-        stack: int | Mapping[str, int] | None = None,
-        stack_fill: str | float = "first",
-        cross_episodes: bool = False,
-        layout: str = "step",
-        next_observations: bool = False,
-        time_major: bool = False,
-        start_state: str | None = None,
-        beta: float = 0.4,
-    ) -> Sequences: ...
-    def sample_episodes(
-        self,
-        batch_size: int,
-        max_length: int | None = None,
-        *,
-        replace: bool = False,
-        out: Sequences | Mapping[str, Any] | None = None,
-        n_step: int | tuple[int, int] = 1,
-        gamma: float | None = None,
-        stack: int | Mapping[str, int] | None = None,
-        stack_fill: str | float = "first",
-        layout: str = "step",
-        next_observations: bool = False,
-        time_major: bool = False,
-    ) -> Sequences: ...
-    def get(
-        self,
-        ids: npt.ArrayLike,
-        n_step: int = 1,
-        gamma: float | None = None,
-        *,
-        stack: int | Mapping[str, int] | None = None,
-        stack_fill: str | float = "first",
-        out: Transitions | Mapping[str, Any] | None = None,
-    ) -> Transitions: ...
-    def valid_starts(
-        self,
-        length: int = 1,
-        *,
-        pad: bool = False,
-        period: int = 1,
-        stack: int | Mapping[str, int] | None = None,
-    ) -> npt.NDArray[np.int64]: ...
     def _add_chunk(
         self,
         observations: Any,
@@ -224,77 +227,11 @@ class Replay:
     @property
     def capacity(self) -> int: ...
 
-class ReplayView:
+class ReplayView(_Sampling):
     def __init__(self, buffer: Replay, side: str, own_generator: bool) -> None: ...
     @property
     def buffer(self) -> Any: ...
     def __len__(self) -> int: ...
-    def sample_transitions(
-        self,
-        batch_size: int,
-        *,
-        n_step: int | tuple[int, int] = 1,
-        gamma: float | None = None,
-        replace: bool = False,
-        out: Transitions | Mapping[str, Any] | None = None,
-        stack: int | Mapping[str, int] | None = None,
-        stack_fill: str | float = "first",
-        beta: float = 0.4,
-    ) -> Transitions: ...
-    def sample_sequences(
-        self,
-        batch_size: int,
-        length: int,
-        *,
-        replace: bool = False,
-        out: Sequences | Mapping[str, Any] | None = None,
-        burn_in: int = 0,
-        pad: bool = False,
-        period: int = 1,
-        n_step: int | tuple[int, int] = 1,
-        gamma: float | None = None,
-        stack: int | Mapping[str, int] | None = None,
-        stack_fill: str | float = "first",
-        cross_episodes: bool = False,
-        layout: str = "step",
-        next_observations: bool = False,
-        time_major: bool = False,
-        start_state: str | None = None,
-        beta: float = 0.4,
-    ) -> Sequences: ...
-    def sample_episodes(
-        self,
-        batch_size: int,
-        max_length: int | None = None,
-        *,
-        replace: bool = False,
-        out: Sequences | Mapping[str, Any] | None = None,
-        n_step: int | tuple[int, int] = 1,
-        gamma: float | None = None,
-        stack: int | Mapping[str, int] | None = None,
-        stack_fill: str | float = "first",
-        layout: str = "step",
-        next_observations: bool = False,
-        time_major: bool = False,
-    ) -> Sequences: ...
-    def get(
-        self,
-        ids: npt.ArrayLike,
-        n_step: int = 1,
-        gamma: float | None = None,
-        *,
-        stack: int | Mapping[str, int] | None = None,
-        stack_fill: str | float = "first",
-        out: Transitions | Mapping[str, Any] | None = None,
-    ) -> Transitions: ...
-    def valid_starts(
-        self,
-        length: int = 1,
-        *,
-        pad: bool = False,
-        period: int = 1,
-        stack: int | Mapping[str, int] | None = None,
-    ) -> npt.NDArray[np.int64]: ...
     def update_priorities(self, ids: npt.ArrayLike, abs_td: Any) -> int: ...
 
 def held_out(units: Sequence[int], groups: int, seed: int, /) -> npt.NDArray[np.bool_]: ...

@@ -187,7 +187,7 @@ class _Epochs:
 
     def _next_live(self) -> tuple[npt.NDArray[np.int64], int]:
         """Return the next ids that are live, at most a batch of them, and how many were passed on the way."""
-        stats = getattr(self._buffer, "buffer", self._buffer).stats()
+        stats = getattr(self._buffer, "buffer", self._buffer)._stats()
         oldest = stats["added"] - stats["size"]
         ids, passed = self._order[:0], 0
         while len(ids) < self._batch_size and passed < len(self._order):
