@@ -25,6 +25,8 @@ LEVELS = {
     "replay": 2,  # takes episodes
     "plot": 3,  # looks at replay
     "connectors": 3,
+    "vector_rows": 2,
+    "recorder": 3,
     "runner": 4,
     "examples": 5,
     "_bench": 5,

@@ -16,6 +16,7 @@ import numpy as np
 from ringback._core import lookback_positions, lookback_take
 from ringback.errors import EpisodeError, EpisodeKeyError, MissingExtraError
 
+from .filling import reader, refuse_lost_steps
 from .lookback_buffer import REWARD_SPACE, InfiniteLookbackBuffer, rows_at
 from .padding import pad_item, pad_rows
 from .structure import difference
@@ -443,6 +444,8 @@ class SingleAgentEpisode:
             As in :meth:`InfiniteLookbackBuffer.get`, which also says what comes back and what is raised.
         """
         where = "SingleAgentEpisode.get_observations"
+        if fill is not None and reader() is not None:
+            self._refuse_lost(self.observations, indices, neg_index_as_lookback, where)
         return self.observations.read(indices, neg_index_as_lookback, fill, one_hot_discrete, where)
 
     def get_infos(self, indices: Any = None, *, neg_index_as_lookback: bool = False, fill: Any = None) -> Any:
@@ -458,6 +461,8 @@ class SingleAgentEpisode:
         where = "SingleAgentEpisode.get_infos"
         if fill is None:
             return lookback_take(buffer._store, buffer.lookback, indices, neg_index_as_lookback, where)
+        if reader() is not None:
+            self._refuse_lost(buffer, indices, neg_index_as_lookback, where)
         return lookback_take(buffer._store, buffer.lookback, indices, neg_index_as_lookback, where, fill)
 
     def get_actions(
@@ -476,6 +481,8 @@ class SingleAgentEpisode:
             As in :meth:`InfiniteLookbackBuffer.get`, which also says what comes back and what is raised.
         """
         where = "SingleAgentEpisode.get_actions"
+        if fill is not None and reader() is not None:
+            self._refuse_lost(self.actions, indices, neg_index_as_lookback, where)
         return self.actions.read(indices, neg_index_as_lookback, fill, one_hot_discrete, where)
 
     def get_rewards(
@@ -488,7 +495,10 @@ class SingleAgentEpisode:
         indices, neg_index_as_lookback, fill
             As in :meth:`InfiniteLookbackBuffer.get`, which also says what comes back and what is raised.
         """
-        return self.rewards.read(indices, neg_index_as_lookback, fill, False, "SingleAgentEpisode.get_rewards")
+        where = "SingleAgentEpisode.get_rewards"
+        if fill is not None and reader() is not None:
+            self._refuse_lost(self.rewards, indices, neg_index_as_lookback, where)
+        return self.rewards.read(indices, neg_index_as_lookback, fill, False, where)
 
     def get_extra_model_outputs(
         self, key: str, indices: Any = None, *, neg_index_as_lookback: bool = False, fill: Any = None
@@ -508,7 +518,14 @@ class SingleAgentEpisode:
             If the episode has no such key.
         """
         where = "SingleAgentEpisode.get_extra_model_outputs"
-        return self._extra(key, where).read(indices, neg_index_as_lookback, fill, False, where)
+        track = self._extra(key, where)
+        if fill is not None and reader() is not None:
+            self._refuse_lost(track, indices, neg_index_as_lookback, where)
+        return track.read(indices, neg_index_as_lookback, fill, False, where)
+
+    def _refuse_lost(self, track: InfiniteLookbackBuffer, indices: Any, neg: bool, where: str) -> None:
+        """Raise if a fill would stand for a step that there was, as `real_steps_are_kept` demands."""
+        refuse_lost_steps(track.len_incl_lookback(), track.lookback, self.t_started, indices, neg, where)
 
     def _extra(self, key: str, where: str) -> InfiniteLookbackBuffer:
         track = self.extra_model_outputs.get(key)

@@ -1,0 +1,343 @@
+"""A pipeline: pieces one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from time import perf_counter
+from typing import Any
+
+import gymnasium as gym
+
+from ringback.episodes.filling import real_steps_are_kept
+
+from .columns import episode_key
+from .connector import Connector
+
+__all__ = ["ConnectorPipeline"]
+
+
+class ConnectorPipeline(Connector):
+    """Pieces one after the other; itself a piece.
+
+    Each piece gets the spaces that the one before leaves behind. While a pipeline runs, filling a step of an episode
+    that existed but is not kept (neither in the chunk nor in its lookback) is an error, whichever piece asks.
+
+    Parameters
+    ----------
+    connectors : iterable of Connector, optional
+        The pieces, in order.
+    input_observation_space, input_action_space : Space, optional
+        What comes in; an :class:`~ringback.EnvRunner` sets those of its environment.
+    timing : bool, default False
+        Whether to measure each piece: see :meth:`timings`.
+
+    Raises
+    ------
+    TypeError
+        If a piece is no `Connector`.
+
+    References
+    ----------
+    RLlib 2.60, ``rllib.connectors.connector_pipeline_v2.ConnectorPipelineV2``.
+
+    Examples
+    --------
+    >>> from ringback import SingleAgentEpisode
+    >>> from ringback.connectors import AddObservations, BatchItems
+    >>> pipeline = ConnectorPipeline([AddObservations()])
+    >>> pipeline.append(BatchItems())
+    >>> episode = SingleAgentEpisode(observations=[3, 4], actions=[0], rewards=[1.0])
+    >>> pipeline(batch={}, episodes=[episode])
+    {'obs': array([4])}
+    """
+
+    def __init__(
+        self,
+        connectors: Iterable[Connector] = (),
+        *,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        timing: bool = False,
+    ) -> None:
+        self.connectors: list[Connector] = [checked(piece, "ConnectorPipeline") for piece in connectors]
+        self._timings: dict[str, tuple[int, float]] | None = {} if timing else None
+        super().__init__(input_observation_space, input_action_space)
+        self._pass_spaces_on()
+
+    def __call__(
+        self,
+        *,
+        rl_module: Any = None,
+        batch: dict[str, Any] | None = None,
+        episodes: Sequence[Any],
+        explore: bool | None = None,
+        shared_data: dict[str, Any] | None = None,
+        metrics: Any = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Run all pieces.
+
+        Parameters
+        ----------
+        rl_module, explore, metrics, **kwargs
+            Handed to each piece.
+        batch : dict, optional
+            Where to begin; empty by default.
+        episodes : sequence of SingleAgentEpisode
+            Several chunks of one episode are taken one after the other, at the place of the first.
+        shared_data : dict, optional
+            Handed to each piece; one for this call by default.
+
+        Returns
+        -------
+        dict
+            The batch that the last piece returns.
+
+        Raises
+        ------
+        TypeError
+            If a piece returns no dict.
+        EpisodeError
+            If a piece fills a step that existed.
+        """
+        batch = {} if batch is None else batch
+        shared_data = {} if shared_data is None else shared_data
+        episodes = together(episodes)
+        timings = self._timings
+        for name, piece in self._named():
+            started = perf_counter() if timings is not None else 0.0
+            with real_steps_are_kept(name):
+                batch = piece(
+                    rl_module=rl_module,
+                    batch=batch,
+                    episodes=episodes,
+                    explore=explore,
+                    shared_data=shared_data,
+                    metrics=metrics,
+                    **kwargs,
+                )
+            if not isinstance(batch, dict):
+                raise TypeError(f"ConnectorPipeline: {name} must return the batch, a dict, got {type(batch).__name__}")
+            if timings is not None:
+                calls, seconds = timings.get(name, (0, 0.0))
+                timings[name] = calls + 1, seconds + perf_counter() - started
+        return batch
+
+    @property
+    def lookback(self) -> int:
+        """The largest that a piece declares."""
+        return max((piece.lookback for piece in self.connectors), default=0)
+
+    def timings(self) -> dict[str, tuple[int, float]]:
+        """Return the calls of each piece so far and the seconds they took together.
+
+        Raises
+        ------
+        RuntimeError
+            If the pipeline was made without ``timing=True``.
+        """
+        if self._timings is None:
+            raise RuntimeError(
+                "ConnectorPipeline.timings: the pipeline must be made with timing=True, got timing=False"
+            )
+        return dict(self._timings)
+
+    # -- its pieces ---------------------------------------------------------------------------------------------------
+
+    def append(self, connector: Connector) -> None:
+        """Put a piece behind the last one."""
+        self._insert(len(self.connectors), connector, "append")
+
+    def prepend(self, connector: Connector) -> None:
+        """Put a piece before the first one."""
+        self._insert(0, connector, "prepend")
+
+    def insert_before(self, name_or_class: str | type[Connector], connector: Connector) -> Connector:
+        """Put a piece before the first one of that name or class, and return the latter.
+
+        Raises
+        ------
+        ValueError
+            If there is none; nothing is changed.
+        """
+        position = self._position(name_or_class, "insert_before")
+        self._insert(position, connector, "insert_before")
+        return self.connectors[position + 1]
+
+    def insert_after(self, name_or_class: str | type[Connector], connector: Connector) -> Connector:
+        """Put a piece behind the first one of that name or class, and return the latter.
+
+        Raises
+        ------
+        ValueError
+            If there is none; nothing is changed.
+        """
+        position = self._position(name_or_class, "insert_after")
+        self._insert(position + 1, connector, "insert_after")
+        return self.connectors[position]
+
+    def remove(self, name_or_class: str | type[Connector]) -> None:
+        """Take out the first piece of that name or class.
+
+        Raises
+        ------
+        ValueError
+            If there is none; nothing is changed.
+        """
+        del self.connectors[self._position(name_or_class, "remove")]
+        self._pass_spaces_on()
+
+    def __len__(self) -> int:
+        return len(self.connectors)
+
+    def __iter__(self) -> Iterator[Connector]:
+        return iter(self.connectors)
+
+    def __getitem__(self, key: int | str | type[Connector]) -> Any:
+        """Return the piece at a position, or the list of all pieces of a name or of a class."""
+        if isinstance(key, str):
+            return [piece for piece in self.connectors if piece.name == key]
+        if isinstance(key, type):
+            return [piece for piece in self.connectors if isinstance(piece, key)]
+        return self.connectors[key]
+
+    def __repr__(self) -> str:
+        return f"ConnectorPipeline([{', '.join(map(repr, self.connectors))}])"
+
+    def _insert(self, position: int, connector: Connector, method: str) -> None:
+        self.connectors.insert(position, checked(connector, f"ConnectorPipeline.{method}"))
+        self._pass_spaces_on()
+
+    def _position(self, name_or_class: str | type[Connector], method: str) -> int:
+        for position, piece in enumerate(self.connectors):
+            if type(piece) is name_or_class or piece.name == name_or_class:
+                return position
+        asked = name_or_class if isinstance(name_or_class, str) else getattr(name_or_class, "__name__", name_or_class)
+        raise ValueError(
+            f"ConnectorPipeline.{method}: name_or_class must be one of {[piece.name for piece in self.connectors]}, "
+            f"got {asked!r}"
+        )
+
+    def _named(self) -> Iterator[tuple[str, Connector]]:
+        """Yield the pieces with their names, which are made different: the second of a class is ``Name_2``."""
+        seen: dict[str, int] = {}
+        for piece in self.connectors:
+            seen[piece.name] = count = seen.get(piece.name, 0) + 1
+            yield (piece.name if count == 1 else f"{piece.name}_{count}"), piece
+
+    # -- spaces -------------------------------------------------------------------------------------------------------
+
+    def recompute_output_observation_space(
+        self, input_observation_space: gym.Space[Any], input_action_space: gym.Space[Any] | None
+    ) -> gym.Space[Any] | None:
+        """Return what the last piece leaves behind."""
+        self._pass_spaces_on()
+        return self.observation_space
+
+    def recompute_output_action_space(
+        self, input_observation_space: gym.Space[Any] | None, input_action_space: gym.Space[Any]
+    ) -> gym.Space[Any] | None:
+        """Return what the last piece leaves behind."""
+        self._pass_spaces_on()
+        return self.action_space
+
+    @property
+    def observation_space(self) -> gym.Space[Any] | None:
+        """The space of observations behind the last piece."""
+        return self.connectors[-1].observation_space if self.connectors else self.input_observation_space
+
+    @property
+    def action_space(self) -> gym.Space[Any] | None:
+        """The space of actions behind the last piece."""
+        return self.connectors[-1].action_space if self.connectors else self.input_action_space
+
+    def _pass_spaces_on(self) -> None:
+        observation_space, action_space = self.input_observation_space, self.input_action_space
+        for piece in self.connectors:
+            piece.input_action_space = action_space
+            piece.input_observation_space = observation_space
+            # Once more: a space of actions may depend on that of observations, and was computed before it.
+            piece.input_action_space = action_space
+            observation_space, action_space = piece.observation_space, piece.action_space
+
+    # -- state --------------------------------------------------------------------------------------------------------
+
+    def get_state(
+        self,
+        components: str | Collection[str] | None = None,
+        *,
+        not_components: str | Collection[str] | None = None,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Return the states of the pieces that have one, by name.
+
+        Parameters
+        ----------
+        components, not_components : str or collection of str, optional
+            Only these pieces, or all but these.
+        """
+        wanted = None if components is None else names(components)
+        unwanted = names(not_components or ())
+        states = {}
+        for name, piece in self._named():
+            if name not in unwanted and (wanted is None or name in wanted):
+                state = piece.get_state(**kwargs)
+                if state:
+                    states[name] = state
+        return states
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Hand the states to the pieces of these names.
+
+        Raises
+        ------
+        ValueError
+            If there is no piece of a name; nothing is changed.
+        """
+        pieces = dict(self._named())
+        unknown = state.keys() - pieces.keys()
+        if unknown:
+            raise ValueError(
+                f"ConnectorPipeline.set_state: state must be of pieces among {sorted(pieces)}, got {sorted(unknown)}"
+            )
+        for name, value in state.items():
+            pieces[name].set_state(value)
+
+    def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
+        """Merge the states of such a pipeline on several runners, piece by piece; pieces are matched by name."""
+        pieces = dict(self._named())
+        merged = {}
+        for name, piece in pieces.items():
+            given = [state[name] for state in states if name in state]
+            if given:
+                merged[name] = piece.merge_states(given)
+        return merged
+
+    def reset_state(self) -> None:
+        """Let all pieces forget."""
+        for piece in self.connectors:
+            piece.reset_state()
+
+
+def checked(piece: Any, where: str) -> Connector:
+    """Return the piece if it is one."""
+    if not isinstance(piece, Connector):
+        raise TypeError(f"{where}: a piece must be a Connector, got {type(piece).__name__}")
+    return piece
+
+
+def names(given: str | Collection[str]) -> set[str]:
+    """Return the set of one name or several."""
+    return {given} if isinstance(given, str) else set(given)
+
+
+def together(episodes: Sequence[Any]) -> Sequence[Any]:
+    """Bring the chunks of each episode together, so that all columns have their rows in one order."""
+    if any(hasattr(episode, "agent_episodes") for episode in episodes):
+        return episodes
+    groups: dict[Any, list[Any]] = {}
+    for episode in episodes:
+        groups.setdefault(episode_key(episode), []).append(episode)
+    if len(groups) == len(episodes):
+        return episodes
+    return [episode for group in groups.values() for episode in group]
