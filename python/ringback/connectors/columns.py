@@ -17,7 +17,7 @@ Key: TypeAlias = tuple[Hashable, ...]
 
 
 class Columns:
-    """The names of columns, those of RLlib where it has one."""
+    """The names of columns; where RLlib has such a column the name is RLlib's."""
 
     OBS = "obs"
     INFOS = "infos"
@@ -26,15 +26,22 @@ class Columns:
     REWARDS = "rewards"
     TERMINATEDS = "terminateds"
     TRUNCATEDS = "truncateds"
-    NEXT_OBS = "next_obs"
+    NEXT_OBS = "new_obs"
     EPS_ID = "eps_id"
+    AGENT_ID = "agent_id"
+    MODULE_ID = "module_id"
     T = "t"
     STATE_IN = "state_in"
     NEXT_STATE_IN = "next_state_in"
     STATE_OUT = "state_out"
+    NEXT_STATE_OUT = "next_state_out"
     ACTION_DIST_INPUTS = "action_dist_inputs"
+    ACTION_PROB = "action_prob"
     ACTION_LOGP = "action_logp"
+    EMBEDDINGS = "embeddings"
     VF_PREDS = "vf_preds"
+    VALUES_BOOTSTRAPPED = "values_bootstrapped"
+    INTRINSIC_REWARDS = "intrinsic_rewards"
     ADVANTAGES = "advantages"
     VALUE_TARGETS = "value_targets"
     RETURNS_TO_GO = "returns_to_go"
