@@ -417,6 +417,19 @@ def test_wrong_arguments_are_named(error: Any, arguments: Any, message: str) -> 
         Batches(filled(), **{"batch_size": 4, **arguments})
 
 
+@pytest.mark.parametrize(("epochs", "length"), [(None, None), (1, None), (None, 5)])
+def test_an_unknown_option_is_refused_at_once(epochs: int | None, length: int | None) -> None:
+    buffer = filled()
+    options = {"replace": True, "unknown": 1} if epochs is None else {"unknown": 1}
+    with pytest.raises(TypeError, match=r"batches: options must be among \[.*'n_step'.*\], got \['unknown'\]"):
+        buffer.batches(4, epochs, length=length, **options)
+
+
+def test_its_repr_says_what_it_gives() -> None:
+    with filled().batches(4, prefetch=0, n_step=3, gamma=0.9) as batches:
+        assert repr(batches) == f"Batches({filled()!r}, 4, epochs=None, prefetch=0, n_step=3, gamma=0.9)"
+
+
 def test_batches_are_not_pickled_and_do_not_keep_a_buffer_from_it() -> None:
     buffer = filled()
     with Batches(buffer, 4) as batches:

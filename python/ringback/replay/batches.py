@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import threading
 import weakref
@@ -41,7 +42,7 @@ class Batches:
     Raises
     ------
     TypeError, ValueError
-        If a number is out of range, or `epochs` is asked for with sequences.
+        If a number is out of range, an option unknown, or `epochs` is asked for with sequences.
 
     Notes
     -----
@@ -91,11 +92,18 @@ class Batches:
         seed = _generator_words(buffer)
         view = buffer._sampling_view()  # moves the buffer's generator, so that the next one gets another seed
         draw: Callable[[], tuple[Any, int]]
+        sample = view.sample_transitions if length is None else view.sample_sequences
+        known = inspect.signature(sample if epochs is None else buffer.get).parameters
+        unknown = given.keys() - known.keys()
+        if unknown:
+            raise TypeError(f"{where}: options must be among {list(known)[1:]}, got {sorted(unknown)}")
         if epochs is not None:
             draw = _Epochs(buffer, batch_size, epochs, given, seed)
         else:
-            sample = view.sample_transitions if length is None else view.sample_sequences
             draw = _Endless(sample, batch_size, given)
+        self._what = f"{buffer!r}, {batch_size}, epochs={epochs}, prefetch={prefetch}" + "".join(
+            f", {name}={value!r}" for name, value in given.items()
+        )
         self._process = os.getpid()
         self._dropped = 0
         self._line = _Line(draw, prefetch)
@@ -107,6 +115,9 @@ class Batches:
     def dropped(self) -> int:
         """Steps that were evicted before their turn in an epoch, up to the last batch given."""
         return self._dropped
+
+    def __repr__(self) -> str:
+        return f"Batches({self._what})"
 
     def __iter__(self) -> Batches:
         return self
