@@ -212,6 +212,41 @@ PyObject* rows_stack(PyObject*, PyObject* items) {
     return PyArray_CheckExact(PyList_GET_ITEM(items, 0)) ? stack_arrays(items) : stack_numbers(items);
 }
 
+// The last item of a track in list form; null, with or without an error set, if it has none.
+PyObject* last_item(PyObject* episode, PyObject* name) {
+    namespace py = pybind11;
+    static PyObject* const kFinalized = PyUnicode_InternFromString("finalized");
+    static PyObject* const kStore = PyUnicode_InternFromString("_store");
+    const auto track = py::reinterpret_steal<py::object>(PyObject_GetAttr(episode, name));
+    if (!track) return nullptr;
+    const auto finalized = py::reinterpret_steal<py::object>(PyObject_GetAttr(track.ptr(), kFinalized));
+    if (!finalized || finalized.ptr() != Py_False) return nullptr;
+    const auto store = py::reinterpret_steal<py::object>(PyObject_GetAttr(track.ptr(), kStore));
+    if (!store || !PyList_CheckExact(store.ptr()) || PyList_GET_SIZE(store.ptr()) == 0) return nullptr;
+    PyObject* item = PyList_GET_ITEM(store.ptr(), PyList_GET_SIZE(store.ptr()) - 1);
+    Py_INCREF(item);
+    return item;
+}
+
+PyObject* rows_newest(PyObject*, PyObject* const* args, Py_ssize_t n_args) {
+    if (n_args != 2 || !PyUnicode_CheckExact(args[1]))
+        return PyErr_SetString(PyExc_TypeError, "rows_newest: wrong arguments"), nullptr;
+    const auto episodes = pybind11::reinterpret_steal<pybind11::object>(PySequence_List(args[0]));
+    if (!episodes) return nullptr;
+    const Py_ssize_t count = PyList_GET_SIZE(episodes.ptr());
+    const auto items = pybind11::reinterpret_steal<pybind11::object>(PyList_New(count));
+    if (!items) return nullptr;
+    for (Py_ssize_t k = 0; k < count; ++k) {
+        PyObject* item = last_item(PyList_GET_ITEM(episodes.ptr(), k), args[1]);
+        if (item == nullptr) {
+            if (PyErr_Occurred()) return nullptr;
+            Py_RETURN_NONE;
+        }
+        PyList_SET_ITEM(items.ptr(), k, item);
+    }
+    return rows_stack(nullptr, items.ptr());
+}
+
 // A float32 array of zeros, shape (*values.shape, n).
 PyObject* zeros_for(int ndim, const npy_intp* shape, npy_intp n) {
     npy_intp dims[NPY_MAXDIMS];
@@ -324,6 +359,10 @@ PyMethodDef kMethods[] = {
     {"rows_stack", rows_stack, METH_O,
      "rows_stack($module, items, /)\n--\n\n"
      "A list of arrays of one shape and dtype, or of numbers of one type, as one array; None if it is no such list."},
+    {"rows_newest", fast(rows_newest), METH_FASTCALL,
+     "rows_newest($module, episodes, track, /)\n--\n\n"
+     "What rows_stack makes of the last item of each episode's track of that name; None also if a track is not in list\n"
+     "form, or has no item."},
     {"rows_one_hot", fast(rows_one_hot), METH_FASTCALL,
      "rows_one_hot($module, values, n, start, /)\n--\n\n"
      "An array of integers as one-hot rows, float32; None if it is no such array or a value is outside."},

@@ -8,10 +8,11 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ringback.episodes import SingleAgentEpisode
+from ringback.episodes.lookback_buffer import rows_at
 from ringback.episodes.structure import is_structure, leaves, map_structure, stack, unstack
 from ringback.errors import EpisodeError
 
-__all__ = ["BatchedArray", "Columns", "Rows", "episode_key", "row_count", "row_keys", "stacked"]
+__all__ = ["BatchedArray", "Columns", "Rows", "episode_key", "replaced", "row_count", "row_keys", "stacked"]
 
 Key: TypeAlias = tuple[Hashable, ...]
 
@@ -78,7 +79,8 @@ class Rows(MutableMapping[Key, list[Any]]):
     keys : sequence of tuple
         One for each episode: ``episode_key(episode)``.
     counts : sequence of int, optional
-        How many rows each episode has, N in all; by default one each.
+        How many rows each episode has, N in all: whoever looks finds them as one item, a `BatchedArray` (or a structure
+        of such). By default each episode has one row, and whoever looks finds that row.
 
     Raises
     ------
@@ -90,9 +92,10 @@ class Rows(MutableMapping[Key, list[Any]]):
 
     def __init__(self, arrays: Any, keys: Sequence[Key], counts: Sequence[int] | None = None) -> None:
         rows = len(keys) if counts is None else sum(counts)
-        for leaf in (arrays,) if type(arrays) is np.ndarray else leaves(arrays):
-            if len(leaf) != rows:
-                raise ValueError(f"Rows: arrays must have {rows} rows for {len(keys)} episodes, got {len(leaf)}")
+        lengths = [len(arrays)] if type(arrays) is np.ndarray else [len(leaf) for leaf in leaves(arrays)]
+        for length in lengths:
+            if length != rows:
+                raise ValueError(f"Rows: arrays must have {rows} rows for {len(keys)} episodes, got {length}")
         self._arrays = arrays
         self._keys = keys
         self._counts = counts
@@ -104,6 +107,11 @@ class Rows(MutableMapping[Key, list[Any]]):
         rows = cls.__new__(cls)
         rows._arrays, rows._keys, rows._counts, rows._items = None, (), None, items
         return rows
+
+    @property
+    def is_stacked(self) -> bool:
+        """Whether the rows are arrays; not any more once somebody has looked at single rows."""
+        return self._items is None
 
     @property
     def arrays(self) -> Any:
@@ -122,10 +130,16 @@ class Rows(MutableMapping[Key, list[Any]]):
     def _mapping(self) -> dict[Key, list[Any]]:
         if self._items is None:
             items: dict[Key, list[Any]] = {}
-            rows = iter(unstack(self._arrays))
-            for position, key in enumerate(self._keys):
-                count = 1 if self._counts is None else self._counts[position]
-                items.setdefault(key, []).extend(next(rows) for _ in range(count))
+            if self._counts is None:
+                for key, row in zip(self._keys, unstack(self._arrays), strict=True):
+                    items.setdefault(key, []).append(row)
+            else:
+                tagged = map_structure(lambda leaf: np.asarray(leaf).view(BatchedArray), self._arrays)
+                end = 0
+                for key, count in zip(self._keys, self._counts, strict=True):
+                    begin, end = end, end + count
+                    if count:
+                        items.setdefault(key, []).append(rows_at(tagged, slice(begin, end)))
             self._items = items
             self._arrays = None
         return self._items
@@ -173,10 +187,21 @@ def stacked(column: Any) -> Any:
     EpisodeError
         If the rows differ in structure or shape, or there are none.
     """
-    if isinstance(column, Rows) and column._items is None:
+    if type(column) is Rows and column._items is None:
         return column._arrays
     items = items_of(column)
     return column if items is None else stacked_items(items)
+
+
+def replaced(column: Any, arrays: Any) -> Any:
+    """Give a column of other rows, as many as before and of the same episodes."""
+    if isinstance(column, Rows) and column._items is None:
+        return Rows(arrays, column._keys, column._counts)
+    if not by_episode(column):
+        return arrays
+    items = [(key, item) for key, items in column.items() for item in items]
+    several = any(is_batched(item) for _, item in items)
+    return Rows(arrays, [key for key, _ in items], [rows_in(item) for _, item in items] if several else None)
 
 
 def items_of(column: Any) -> list[Any] | None:
@@ -190,7 +215,8 @@ def items_of(column: Any) -> list[Any] | None:
 
 def is_batched(item: Any) -> bool:
     """Tell whether an item is several rows already."""
-    return isinstance(leaves(item)[0] if is_structure(item) else item, BatchedArray)
+    flat = leaves(item) if is_structure(item) else [item]
+    return bool(flat) and isinstance(flat[0], BatchedArray)
 
 
 def stacked_items(items: list[Any]) -> Any:

@@ -60,6 +60,7 @@ class Connector(abc.ABC):
         self._action_space: gym.Space[Any] | None = None
         self._input_observation_space: gym.Space[Any] | None = None
         self._input_action_space: gym.Space[Any] | None = None
+        self.input_column_spaces: dict[str, gym.Space[Any]] = {}
         self.input_action_space = input_action_space
         self.input_observation_space = input_observation_space
 
@@ -146,6 +147,14 @@ class Connector(abc.ABC):
         self._input_action_space = space
         if space is not None:
             self._action_space = self.recompute_output_action_space(self.input_observation_space, space)
+
+    @property
+    def column_spaces(self) -> dict[str, gym.Space[Any]]:
+        """The spaces of other columns of the batch behind this piece, as far as they are known.
+
+        By default :attr:`input_column_spaces`, those before it.
+        """
+        return self.input_column_spaces
 
     # -- what it needs, what it is ------------------------------------------------------------------------------------
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import gymnasium as gym
 
-from ringback.episodes.filling import real_steps_are_kept
+from ringback.episodes.filling import READER
 
-from .columns import episode_key
 from .connector import Connector
+from .own_episodes import together
 
 __all__ = ["ConnectorPipeline"]
 
@@ -61,6 +61,9 @@ class ConnectorPipeline(Connector):
     ) -> None:
         self.connectors: list[Connector] = [checked(piece, "ConnectorPipeline") for piece in connectors]
         self._timings: dict[str, tuple[int, float]] | None = {} if timing else None
+        self._names: list[tuple[str, Connector]] = []
+        self._are_named: list[Connector] = []  # the pieces that the names are of
+        self._known_ids: tuple[Any, ...] = ()
         super().__init__(input_observation_space, input_action_space)
         self._pass_spaces_on()
 
@@ -84,7 +87,8 @@ class ConnectorPipeline(Connector):
         batch : dict, optional
             Where to begin; empty by default.
         episodes : sequence of SingleAgentEpisode
-            Several chunks of one episode are taken one after the other, at the place of the first.
+            Several chunks of one episode are taken one after the other, at the place of the first. The pieces share a
+            list of the pipeline's own.
         shared_data : dict, optional
             Handed to each piece; one for this call by default.
 
@@ -102,11 +106,14 @@ class ConnectorPipeline(Connector):
         """
         batch = {} if batch is None else batch
         shared_data = {} if shared_data is None else shared_data
-        episodes = together(episodes)
+        episodes, self._known_ids = together(episodes, self._known_ids)
         timings = self._timings
-        for name, piece in self._named():
-            started = perf_counter() if timings is not None else 0.0
-            with real_steps_are_kept(name):
+        reading = [""]
+        token = READER.set(reading)
+        try:
+            for name, piece in self._named():
+                reading[0] = name
+                started = perf_counter() if timings is not None else 0.0
                 batch = piece(
                     rl_module=rl_module,
                     batch=batch,
@@ -116,11 +123,15 @@ class ConnectorPipeline(Connector):
                     metrics=metrics,
                     **kwargs,
                 )
-            if not isinstance(batch, dict):
-                raise TypeError(f"ConnectorPipeline: {name} must return the batch, a dict, got {type(batch).__name__}")
-            if timings is not None:
-                calls, seconds = timings.get(name, (0, 0.0))
-                timings[name] = calls + 1, seconds + perf_counter() - started
+                if not isinstance(batch, dict):
+                    raise TypeError(
+                        f"ConnectorPipeline: {name} must return the batch, a dict, got {type(batch).__name__}"
+                    )
+                if timings is not None:
+                    calls, seconds = timings.get(name, (0, 0.0))
+                    timings[name] = calls + 1, seconds + perf_counter() - started
+        finally:
+            READER.reset(token)
         return batch
 
     @property
@@ -218,12 +229,16 @@ class ConnectorPipeline(Connector):
             f"got {asked!r}"
         )
 
-    def _named(self) -> Iterator[tuple[str, Connector]]:
-        """Yield the pieces with their names, which are made different: the second of a class is ``Name_2``."""
-        seen: dict[str, int] = {}
-        for piece in self.connectors:
-            seen[piece.name] = count = seen.get(piece.name, 0) + 1
-            yield (piece.name if count == 1 else f"{piece.name}_{count}"), piece
+    def _named(self) -> list[tuple[str, Connector]]:
+        """List the pieces with their names, which are made different: the second of a class is ``Name_2``."""
+        if self._are_named != self.connectors:
+            seen: dict[str, int] = {}
+            self._names = []
+            for piece in self.connectors:
+                seen[piece.name] = count = seen.get(piece.name, 0) + 1
+                self._names.append((piece.name if count == 1 else f"{piece.name}_{count}", piece))
+            self._are_named = list(self.connectors)
+        return self._names
 
     # -- spaces -------------------------------------------------------------------------------------------------------
 
@@ -251,14 +266,22 @@ class ConnectorPipeline(Connector):
         """The space of actions behind the last piece."""
         return self.connectors[-1].action_space if self.connectors else self.input_action_space
 
+    @property
+    def column_spaces(self) -> dict[str, gym.Space[Any]]:
+        """The spaces of other columns behind the last piece."""
+        return self.connectors[-1].column_spaces if self.connectors else self.input_column_spaces
+
     def _pass_spaces_on(self) -> None:
         observation_space, action_space = self.input_observation_space, self.input_action_space
+        column_spaces = self.input_column_spaces
         for piece in self.connectors:
+            piece.input_column_spaces = column_spaces
             piece.input_action_space = action_space
             piece.input_observation_space = observation_space
             # Once more: a space of actions may depend on that of observations, and was computed before it.
             piece.input_action_space = action_space
             observation_space, action_space = piece.observation_space, piece.action_space
+            column_spaces = piece.column_spaces
 
     # -- state --------------------------------------------------------------------------------------------------------
 
@@ -304,13 +327,17 @@ class ConnectorPipeline(Connector):
             pieces[name].set_state(value)
 
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
-        """Merge the states of such a pipeline on several runners, piece by piece; pieces are matched by name."""
+        """Merge the states of such a pipeline on several runners, piece by piece; pieces are matched by name.
+
+        Pieces that do not merge are left out, so that the result may be given to all runners.
+        """
         pieces = dict(self._named())
         merged = {}
         for name, piece in pieces.items():
             given = [state[name] for state in states if name in state]
-            if given:
-                merged[name] = piece.merge_states(given)
+            result = piece.merge_states(given) if given else {}
+            if result:
+                merged[name] = result
         return merged
 
     def reset_state(self) -> None:
@@ -329,15 +356,3 @@ def checked(piece: Any, where: str) -> Connector:
 def names(given: str | Collection[str]) -> set[str]:
     """Return the set of one name or several."""
     return {given} if isinstance(given, str) else set(given)
-
-
-def together(episodes: Sequence[Any]) -> Sequence[Any]:
-    """Bring the chunks of each episode together, so that all columns have their rows in one order."""
-    if any(hasattr(episode, "agent_episodes") for episode in episodes):
-        return episodes
-    groups: dict[Any, list[Any]] = {}
-    for episode in episodes:
-        groups.setdefault(episode_key(episode), []).append(episode)
-    if len(groups) == len(episodes):
-        return episodes
-    return [episode for group in groups.values() for episode in group]

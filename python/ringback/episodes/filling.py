@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from typing import Any
 
 from ringback._core import lookback_positions
 from ringback.errors import EpisodeError
 
-__all__ = ["real_steps_are_kept", "refuse_lost_steps"]
+__all__ = ["READER", "reader", "refuse_lost_steps"]
 
-_READER: ContextVar[str | None] = ContextVar("reader", default=None)
-
-
-class real_steps_are_kept:  # noqa: N801 - a context manager, used like a function
-    """While it is open, a read that would fill a step t >= 0 of its episode raises.
-
-    Such a step existed, but is neither in the chunk nor in its lookback: a fill would show the module what it never
-    sees elsewhere.
-
-    Parameters
-    ----------
-    reader : str
-        Who reads, for the message.
-    """
-
-    __slots__ = ("_reader", "_token")
-
-    def __init__(self, reader: str) -> None:
-        self._reader = reader
-
-    def __enter__(self) -> None:
-        self._token: Token[str | None] = _READER.set(self._reader)
-
-    def __exit__(self, *error: object) -> None:
-        _READER.reset(self._token)
+# While it holds a list, whose one item is the name of who reads, a read that would fill a step t >= 0 of its episode
+# raises. Such a step existed, but is neither in the chunk nor in its lookback: a fill would show the module what it
+# never sees elsewhere.
+READER: ContextVar[list[str] | None] = ContextVar("reader", default=None)
 
 
 def reader() -> str | None:
-    """Return who reads under `real_steps_are_kept`; None outside of it."""
-    return _READER.get()
+    """Return who reads; None where fills are the reader's own business."""
+    reading = READER.get()
+    return None if reading is None else reading[0]
 
 
 def refuse_lost_steps(size: int, lookback: int, t_started: int, indices: Any, neg: bool, where: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -42,6 +42,31 @@ _NOTHING = np.zeros((0,))
 def rows_at(arrays: Any, rows: int | slice) -> Any:
     """Take one row, or the view of a slice, out of a structure of arrays."""
     return arrays[rows] if type(arrays) is np.ndarray else map_structure(lambda a: a[rows], arrays)
+
+
+def last_items(tracks: Sequence[InfiniteLookbackBuffer]) -> list[Any]:
+    """Take the last item of each track, as ``get(-1)`` does one by one."""
+    try:
+        items = [track._store[-1] for track in tracks if not track.finalized]
+    except IndexError:
+        items = []
+    return items if len(items) == len(tracks) else [track.get(-1) for track in tracks]
+
+
+def set_last_items(tracks: Sequence[InfiniteLookbackBuffer], items: Sequence[Any], where: str) -> None:
+    """Put another item in the place of the last one of each track, as ``set(item, at_indices=-1)`` does."""
+    for track, item in zip(tracks, items, strict=True):
+        if track.finalized or not track._store:
+            track.write(item, -1, False, where)
+        else:
+            track._store[-1] = item
+
+
+def last_windows(tracks: Sequence[InfiniteLookbackBuffer], count: int) -> list[Any] | None:
+    """List the last `count` items of all tracks, which there must be; None if not all tracks are in list form."""
+    if any([track.finalized for track in tracks]):
+        return None
+    return [item for track in tracks for item in track._store[-count:]]
 
 
 class Unknown:
@@ -110,6 +135,16 @@ class InfiniteLookbackBuffer:
         self._set_data([] if data is None else data)
         self.lookback: int = max(0, min(int(lookback), self.len_incl_lookback()))
         self.space = space
+
+    @classmethod
+    def empty(cls, space: gym.Space[Any] | None) -> InfiniteLookbackBuffer:
+        """Make a buffer without items, in list form: what the constructor does, and faster."""
+        out = cls.__new__(cls)
+        out._store, out._size, out.finalized, out._borrowed, out._like = [], 0, False, True, UNKNOWN
+        out.lookback = 0
+        out._space = space
+        out._rules = None if space is None or space is REWARD_SPACE else rules_for(space)
+        return out
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 

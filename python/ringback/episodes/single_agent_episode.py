@@ -161,6 +161,7 @@ class SingleAgentEpisode:
         self.custom_data: dict[Any, Any] = {}
         self._start_time: float | None = None
         self._last_step_time: float | None = None
+        self.extra_model_outputs: dict[str, InfiniteLookbackBuffer]
 
         steps = given_length(rewards)
         lookback = steps if len_lookback_buffer == "auto" else min(int(len_lookback_buffer), steps)
@@ -168,16 +169,22 @@ class SingleAgentEpisode:
             raise EpisodeError(
                 f"SingleAgentEpisode: len_lookback_buffer must be 'auto' or >= 0, got {len_lookback_buffer!r}"
             )
+        self.t_started = self.t = 0 if t_started is None else t_started
+        if observations is None and infos is None and actions is None and rewards is None and not extra_model_outputs:
+            # As most episodes begin: there is nothing to check.
+            empty = InfiniteLookbackBuffer.empty
+            self.observations, self.actions = empty(observation_space), empty(action_space)
+            self.rewards, self.infos, self.extra_model_outputs = empty(REWARD_SPACE), empty(None), {}
+            return
         self.observations = as_buffer(observations, lookback, observation_space)
         self.actions = as_buffer(actions, lookback, action_space)
         self.rewards = as_buffer(rewards, lookback, REWARD_SPACE)
         if infos is None:
             infos = [{} for _ in range(self.observations.len_incl_lookback())]
         self.infos = as_buffer(list(infos) if isinstance(infos, tuple) else infos, lookback, None)
-        self.extra_model_outputs: dict[str, InfiniteLookbackBuffer] = {
+        self.extra_model_outputs = {
             key: as_buffer(values, lookback, None) for key, values in (extra_model_outputs or {}).items()
         }
-        self.t_started = 0 if t_started is None else t_started
         self.t = self.t_started + len(self.rewards)
         if self.observations.finalized or self.rewards.finalized:
             self.to_numpy()
@@ -383,6 +390,25 @@ class SingleAgentEpisode:
             self.is_terminated, self.is_truncated = bool(terminated), bool(truncated)
         self._last_step_time = perf_counter()
 
+    def _add_rows(
+        self,
+        observations: list[Any],
+        actions: list[Any],
+        rewards: list[Any],
+        infos: list[dict[str, Any]],
+        terminated: bool,
+        truncated: bool,
+        at: float,
+    ) -> None:
+        """Add steps that a runner has played, the last one at that time; list form only, no extra model outputs."""
+        self.observations._store += observations
+        self.actions._store += actions
+        self.rewards._store += rewards
+        self.infos._store += infos
+        self.t += len(rewards)
+        self.is_terminated, self.is_truncated = terminated, truncated
+        self._last_step_time = at
+
     def _completed(self, extras: dict[str, Any]) -> dict[str, Any]:
         """Start tracks for new keys, and add what is to stand for missing ones."""
         tracks = self.extra_model_outputs
@@ -524,7 +550,7 @@ class SingleAgentEpisode:
         return track.read(indices, neg_index_as_lookback, fill, False, where)
 
     def _refuse_lost(self, track: InfiniteLookbackBuffer, indices: Any, neg: bool, where: str) -> None:
-        """Raise if a fill would stand for a step that there was, as `real_steps_are_kept` demands."""
+        """Raise if a fill would stand for a step that there was, as long as there is a `READER`."""
         refuse_lost_steps(track.len_incl_lookback(), track.lookback, self.t_started, indices, neg, where)
 
     def _extra(self, key: str, where: str) -> InfiniteLookbackBuffer:

@@ -66,9 +66,8 @@ def stack_last(
     ([[5.0], [5.0], [6.0]], [[0.0], [5.0], [6.0]])
     """
     where = "stack_last"
-    depths = _depths(k, where)
-    if fill != "first" and (isinstance(fill, (str, bool)) or not isinstance(fill, (int, float, np.number))):
-        raise ValueError(f"{where}: fill must be 'first' or a number, got {fill!r}")
+    depths = depths_of(k, where)
+    check_fill(fill, where)
     if not episode.is_reset:
         raise EpisodeError(f"{where}: the episode must have an observation, got {episode!r}")
     deepest = max(depths.values())
@@ -96,25 +95,33 @@ def stack_last(
         there = leaf[-depth:]
         out = np.empty((depth, *leaf.shape[1:]), leaf.dtype)
         out[depth - len(there) :] = there
-        out[: depth - len(there)] = there[0] if fill == "first" else _filler(fill, leaf.dtype, where)
+        out[: depth - len(there)] = there[0] if fill == "first" else filler(fill, leaf.dtype, where)
         return out
 
     return map_pair(stacked, rows, rows, where)
 
 
-def _depths(k: int | Mapping[str, int], where: str) -> dict[str, int]:
+def depths_of(k: int | Mapping[str, int], where: str, name: str = "k") -> dict[str, int]:
+    """Check how many are to be stacked: a depth for each path, that of all leaves under ``""``."""
     depths = dict(k) if isinstance(k, Mapping) else {"": k}
     for depth in depths.values():
         if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)):
-            raise TypeError(f"{where}: k must be an int or a mapping of str to int, got {k!r}")
+            raise TypeError(f"{where}: {name} must be an int or a mapping of str to int, got {k!r}")
         if depth < 1:
-            raise ValueError(f"{where}: k must be >= 1, got {k!r}")
+            raise ValueError(f"{where}: {name} must be >= 1, got {k!r}")
     if not depths:
-        raise ValueError(f"{where}: k must name a leaf, got {k!r}")
+        raise ValueError(f"{where}: {name} must name a leaf, got {k!r}")
     return {path: int(depth) for path, depth in depths.items()}
 
 
-def _filler(fill: float, dtype: np.dtype[Any], where: str) -> Any:
+def check_fill(fill: Any, where: str) -> None:
+    """Check what stands for times before the episode."""
+    if fill != "first" and (isinstance(fill, (str, bool)) or not isinstance(fill, (int, float, np.number))):
+        raise ValueError(f"{where}: fill must be 'first' or a number, got {fill!r}")
+
+
+def filler(fill: float, dtype: np.dtype[Any], where: str) -> Any:
+    """Give a fill in the dtype that it is for."""
     if dtype.kind in "iub":
         low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
         if not (float(fill).is_integer() and low <= fill <= high):

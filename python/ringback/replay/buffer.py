@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ringback import _core
-from ringback.episodes.structure import batch, map_structure
+from ringback.episodes.recurrent_states import STATE_OUT, states_before
+from ringback.episodes.structure import batch
 from ringback.replay.batches import Batches
 from ringback.replay.spaces import Cast, as_space, spec_of_extras, spec_of_space
 from ringback.replay.splits import split_groups, split_seed
@@ -521,7 +522,7 @@ def _batched(name: str, values: Any) -> Any:
 
 def _extra(episode: Any, name: str, steps: int, form: Any, initial_state: Mapping[str, Any]) -> Any:
     if name == "state_in" and name not in episode.extra_model_outputs:
-        return _states_before(episode, steps, form, initial_state)
+        return _states_before(episode, steps, initial_state)
     try:
         return form(name, episode.get_extra_model_outputs(name, slice(0, steps)))
     except KeyError:
@@ -530,23 +531,17 @@ def _extra(episode: Any, name: str, steps: int, form: Any, initial_state: Mappin
         ) from None
 
 
-def _states_before(episode: Any, steps: int, form: Any, initial_state: Mapping[str, Any]) -> Any:
+def _states_before(episode: Any, steps: int, initial_state: Mapping[str, Any]) -> Any:
     """Return the state before each step: what came out of the step before it."""
-    outputs = episode.extra_model_outputs.get("state_out")
-    if outputs is None and (steps > 1 or "state_in" not in initial_state):
+    where = "ReplayBuffer.add_episode"
+    if STATE_OUT not in episode.extra_model_outputs and (steps > 1 or "state_in" not in initial_state):
         raise ValueError(
-            "ReplayBuffer.add_episode: extras must be among the extra model outputs, got neither 'state_in' nor "
-            "'state_out'"
+            f"{where}: extras must be among the extra model outputs, got neither 'state_in' nor 'state_out'"
         )
-    if outputs is not None and outputs.lookback > 0:
-        before = episode.get_extra_model_outputs("state_out", slice(-1, steps - 1), neg_index_as_lookback=True)
-        return form("state_out", before)
-    if "state_in" not in initial_state:
-        raise ValueError(
-            "ReplayBuffer.add_episode: initial_state must have 'state_in' for a chunk without lookback, got none"
-        )
-    first = map_structure(lambda leaf: np.asarray(leaf)[None], initial_state["state_in"])
-    if steps == 1:
-        return first
-    later = form("state_out", episode.get_extra_model_outputs("state_out", slice(0, steps - 1)))
-    return batch([first, later], individual_items_already_have_batch_dim=True)
+
+    def initial() -> Any:
+        if "state_in" not in initial_state:
+            raise ValueError(f"{where}: initial_state must have 'state_in' for a chunk without lookback, got none")
+        return initial_state["state_in"]
+
+    return states_before(episode, initial, where)
