@@ -25,7 +25,10 @@ LEVELS = {
     "replay": 2,  # takes episodes
     "plot": 3,  # looks at replay
     "connectors": 3,
-    "vector_rows": 2,
+    "random_actions": 1,
+    "vector_rows": 1,
+    "vector_calls": 2,
+    "open_episodes": 2,
     "recorder": 3,
     "runner": 4,
     "examples": 5,

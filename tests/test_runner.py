@@ -11,204 +11,86 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from ringback.episodes import SingleAgentEpisode
+from ringback.errors import EnvError
 from ringback.runner import EnvRunner
+from tests.counting import (
+    MODES,
+    Counting,
+    CountingDict,
+    CountingImage,
+    CountingTuple,
+    Drawing,
+    Reusing,
+    by_hand,
+    constant,
+    joined,
+    lane_of,
+    lanes,
+    plain,
+    rows_of,
+)
 
-MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
-LENGTHS = [3, 1, 4, 2]
-
-Row = tuple[Any, ...]
-
-
-class Counting(gym.Env[Any, Any]):
-    """Observation = 100·episode + t (+ 10000·lane), reward = 1000·episode + t; episodes end in turn in both ways."""
-
-    observation_space: gym.spaces.Space[Any] = gym.spaces.Box(-1.0, 1e6, (1,), np.float64)
-    action_space = gym.spaces.Discrete(5, start=2)
-
-    def __init__(self, lane: int = 0, lengths: list[int] | None = None) -> None:
-        self.lane = lane
-        self.lengths = lengths or LENGTHS[lane:] + LENGTHS[:lane]
-        self.episode = -1
-        self.t = 0
-        self.seeds: list[int | None] = []
-        self.closed = False
-        self._buffer = np.zeros(1)
-
-    def _observe(self) -> Any:
-        self._buffer[0] = 10_000 * self.lane + 100 * self.episode + self.t  # one array, reused, as simulators do
-        return self._buffer
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.seeds.append(seed)
-        self.episode += 1
-        self.t = 0
-        return self._observe(), {"start": self.episode}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.t += 1
-        last = self.t == self.lengths[self.episode % len(self.lengths)]
-        terminated = last and self.episode % 2 == 0
-        info = {"t": self.t, "nested": {"action": int(action)}} if self.t % 2 else {"even": float(self.t)}
-        return self._observe(), 1000.0 * self.episode + self.t, terminated, last and not terminated, info
-
-    def close(self) -> None:
-        self.closed = True
+KINDS = [Counting, CountingDict, CountingTuple, CountingImage]
 
 
-class CountingDict(Counting):
-    """The same with a structure as observation."""
-
-    observation_space = gym.spaces.Dict(
-        {"z": gym.spaces.Box(-1.0, 1e6, (), np.float64), "a": gym.spaces.Tuple([gym.spaces.Discrete(10)])}
-    )
-
-    def _observe(self) -> Any:
-        return {"z": np.array(super()._observe()[0]), "a": (self.t,)}
-
-
-class Honest(Counting):
-    """The same with a new array for each observation.
-
-    In `SAME_STEP` mode gymnasium itself keeps the final observation by reference over the reset, so that an
-    environment that reuses its array overwrites it before anybody can see it.
-    """
-
-    def _observe(self) -> Any:
-        return super()._observe().copy()
-
-
-def lanes(
-    kind: type[Counting], count: int, mode: AutoresetMode, *, vector: Callable[..., Any] = SyncVectorEnv, **options: Any
-) -> VectorEnv[Any, Any, Any]:
-    made: VectorEnv[Any, Any, Any] = vector(
-        [lambda lane=lane: kind(lane) for lane in range(count)], autoreset_mode=mode, **options
-    )
-    return made
-
-
-def by_hand(kind: type[Counting], lane: int, steps: int, action: int = 3) -> list[list[Row]]:
-    """The episodes of a plain loop: for each a list of steps (t, obs, action, reward, next obs, flags, infos)."""
-    env = kind(lane)
-    episodes: list[list[Row]] = []
-    observation, info = env.reset()
-    observation = plain(observation)
-    rows: list[Row] = []
-    for _ in range(steps):
-        after, reward, terminated, truncated, step_info = env.step(action)
-        after = plain(after)
-        rows.append((len(rows), observation, action, reward, after, terminated, truncated, info, step_info))
-        observation, info = after, step_info
-        if terminated or truncated:
-            episodes.append(rows)
-            rows = []
-            observation, info = env.reset()
-            observation = plain(observation)
-    return [*episodes, rows]
-
-
-def plain(value: Any) -> Any:
-    """Python numbers, so that rows of any kind compare with ==."""
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in sorted(value.items())}
-    if isinstance(value, tuple):
-        return tuple(plain(item) for item in value)
-    return np.asarray(value).tolist()
-
-
-def rows_of(chunk: SingleAgentEpisode) -> list[Row]:
-    observations, infos = chunk.get_observations(), chunk.get_infos()
-    actions, rewards = chunk.get_actions(), chunk.get_rewards()
-    assert len(observations) == len(infos) == len(chunk) + 1
-    last = len(chunk) - 1
-    return [
-        (
-            chunk.t_started + t,
-            plain(observations[t]),
-            plain(actions[t]),
-            rewards[t],
-            plain(observations[t + 1]),
-            chunk.is_terminated and t == last,
-            chunk.is_truncated and t == last,
-            plain(infos[t]),
-            plain(infos[t + 1]),
-        )
-        for t in range(len(chunk))
-    ]
-
-
-def join(chunks: list[SingleAgentEpisode], lane_of: dict[str, int]) -> dict[int, list[list[Row]]]:
-    """Chunks put together by id: for each lane its episodes, in order of their beginnings."""
-    joined: dict[str, list[Row]] = {}
-    for chunk in chunks:
-        joined.setdefault(str(chunk.id_), []).extend(rows_of(chunk))
-    lanes: dict[int, list[list[Row]]] = {}
-    for id_, rows in joined.items():
-        lanes.setdefault(lane_of[id_], []).append(rows)
-    return lanes
-
-
-def constant(batch: dict[str, Any]) -> dict[str, Any]:
-    rows = batch["obs"]
-    count = len(rows["z"]) if isinstance(rows, dict) else len(rows)
-    return {"actions": np.full(count, 3)}
-
-
-def lane_of_first(chunk: SingleAgentEpisode) -> int:
-    first = chunk.get_observations()[0]
-    return int(plain(first["z"] if isinstance(first, dict) else first[0])) // 10_000
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("kind", "options"), [(Honest, {}), (Honest, {"copy": False}), (CountingDict, {})])
+@pytest.mark.parametrize("kind", KINDS)
 class TestSameAsPlainLoop:
+    @pytest.mark.parametrize("options", [{}, {"copy": False}])
+    @pytest.mark.parametrize("count", [1, 2, 3, 5])
     def test_chunks_join_to_the_episodes_of_a_plain_loop(
-        self, kind: type[Counting], options: dict[str, Any], mode: AutoresetMode, count: int
+        self, kind: type[Counting], count: int, options: dict[str, Any], mode: AutoresetMode
     ) -> None:
         with EnvRunner(lanes(kind, count, mode, **options), constant) as runner:
-            chunks = [chunk for n in (1, 7, 2, 30, 1, 1, 5) for chunk in runner.sample(num_timesteps=n)]
-        lane_of = {str(chunk.id_): lane_of_first(chunk) for chunk in chunks}
-        for lane, episodes in join(chunks, lane_of).items():
-            assert episodes == trimmed(by_hand(kind, lane, sum(map(len, episodes))))
+            check_chunks(runner, kind)
 
+    @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
     def test_whole_episodes_are_those_of_a_plain_loop(
-        self, kind: type[Counting], options: dict[str, Any], mode: AutoresetMode, count: int
+        self, kind: type[Counting], mode: AutoresetMode, count: int
     ) -> None:
-        with EnvRunner(lanes(kind, count, mode, **options), constant) as runner:
-            episodes = runner.sample(num_episodes=7)
-        assert [lane_of_first(episode) for episode in episodes] == [turn % count for turn in range(7)]
-        for lane in range(count):
-            mine = [rows_of(episode) for episode in episodes if lane_of_first(episode) == lane]
-            assert mine == trimmed(by_hand(kind, lane, sum(map(len, mine))))
-        assert all(episode.is_done and episode.t_started == 0 for episode in episodes)
+        with EnvRunner(lanes(kind, count, mode, copy=False), constant) as runner:
+            check_episodes(runner, kind, count)
 
 
-def trimmed(episodes: list[list[Row]]) -> list[list[Row]]:
-    return [rows for rows in episodes if rows]
+def check_chunks(runner: EnvRunner, kind: type[Counting]) -> None:
+    chunks = [chunk for n in (1, 7, 2, 30, 1, 1, 5) for chunk in runner.sample(num_timesteps=n)]
+    found = joined(chunks)
+    assert sorted(found) == list(range(runner.num_envs))
+    for lane, episodes in found.items():
+        assert episodes == by_hand(kind(lane), sum(map(len, episodes)))
+
+
+def check_episodes(runner: EnvRunner, kind: type[Counting], count: int) -> None:
+    episodes = runner.sample(num_episodes=7)
+    assert [lane_of(episode) for episode in episodes] == [turn % count for turn in range(7)]
+    assert all(episode.is_done and episode.t_started == 0 for episode in episodes)
+    for lane, mine in joined(episodes).items():
+        assert mine == by_hand(kind(lane), sum(map(len, mine)))
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("mode", MODES)
+def test_worker_processes_give_the_episodes_of_a_plain_loop(mode: AutoresetMode, count: int) -> None:
+    kind = KINDS[count % len(KINDS)]
+    options = {"copy": False, "shared_memory": count != 5}
+    with EnvRunner(lanes(kind, count, mode, vector=AsyncVectorEnv, **options), constant) as runner:
+        if count == 2:
+            check_episodes(runner, kind, count)
+        else:
+            check_chunks(runner, kind)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
 def test_environment_that_reuses_its_array_leaves_final_observations_alone(mode: AutoresetMode) -> None:
-    with EnvRunner(lanes(Counting, 2, mode, copy=False), constant) as runner:
+    with EnvRunner(lanes(Reusing, 2, mode, copy=False), constant) as runner:
         ends = [plain(episode.get_observations()[-1])[0] % 100 for episode in runner.sample(num_episodes=8)]
-    assert ends == [3, 1, 1, 4, 4, 2, 2, 3]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_worker_processes_give_the_same_episodes(mode: AutoresetMode) -> None:
-    sync = EnvRunner(lanes(Honest, 2, mode), constant)
-    with sync, EnvRunner(lanes(Honest, 2, mode, vector=AsyncVectorEnv), constant) as runner:
-        for asked in (5, 9):
-            theirs, ours = (maker.sample(num_timesteps=asked) for maker in (runner, sync))
-            assert list(map(rows_of, theirs)) == list(map(rows_of, ours))
+    assert ends == [3, 1, 1, 4, 4, 2, 2, 5]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
 @pytest.mark.parametrize("mode", MODES)
 def test_timesteps_are_at_most_one_round_more_than_asked(mode: AutoresetMode, count: int) -> None:
-    with EnvRunner(lanes(Honest, count, mode)) as runner:
+    with EnvRunner(lanes(Counting, count, mode)) as runner:
         taken = 0
         for asked in (1, 4, 17, 2):
             steps = sum(map(len, runner.sample(num_timesteps=asked)))
@@ -219,7 +101,7 @@ def test_timesteps_are_at_most_one_round_more_than_asked(mode: AutoresetMode, co
 
 
 def test_reset_step_of_next_step_mode_is_no_data() -> None:
-    env = SyncVectorEnv([lambda: Honest(lengths=[3])], autoreset_mode=AutoresetMode.NEXT_STEP)
+    env = SyncVectorEnv([lambda: Counting(lengths=[3])], autoreset_mode=AutoresetMode.NEXT_STEP)
     with EnvRunner(env) as runner:
         chunks = runner.sample(num_timesteps=6)
     assert [plain(chunk.get_observations()) for chunk in chunks] == [
@@ -231,7 +113,7 @@ def test_reset_step_of_next_step_mode_is_no_data() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_continuation_keeps_id_count_and_lookback(mode: AutoresetMode) -> None:
-    env = SyncVectorEnv([lambda: Honest(lengths=[9])], autoreset_mode=mode)
+    env = SyncVectorEnv([lambda: Counting(lengths=[9])], autoreset_mode=mode)
     with EnvRunner(env, constant, lookback=2) as runner:
         (first,) = runner.sample(num_timesteps=3)
         (second,) = runner.sample(num_timesteps=4)
@@ -243,7 +125,7 @@ def test_continuation_keeps_id_count_and_lookback(mode: AutoresetMode) -> None:
 
 
 def test_returned_chunks_do_not_change_any_more() -> None:
-    with EnvRunner(lanes(Honest, 2, AutoresetMode.NEXT_STEP, copy=False), constant) as runner:
+    with EnvRunner(lanes(Counting, 2, AutoresetMode.NEXT_STEP, copy=False), constant) as runner:
         chunks = runner.sample(num_timesteps=5)
         before = list(map(rows_of, chunks))
         runner.sample(num_timesteps=20)
@@ -251,18 +133,18 @@ def test_returned_chunks_do_not_change_any_more() -> None:
 
 
 def test_whole_episodes_begin_with_a_reset_and_so_does_what_follows() -> None:
-    with EnvRunner(lanes(Honest, 1, AutoresetMode.DISABLED), constant) as runner:
+    with EnvRunner(lanes(Counting, 1, AutoresetMode.DISABLED), constant) as runner:
         (open_,) = runner.sample(num_timesteps=2)
         (whole,) = runner.sample(num_episodes=1)
         (after,) = runner.sample(num_timesteps=1)
     starts = [plain(episode.get_observations())[0][0] for episode in (open_, whole, after)]
-    assert starts == [0.0, 100.0, 300.0]  # episode 2 was begun right after episode 1 and dropped
+    assert starts == [0.0, 100.0, 200.0]
     assert not open_.is_done
     assert whole.is_done
 
 
 def test_short_episodes_are_not_preferred() -> None:
-    env = SyncVectorEnv([lambda: Honest(0, [1]), lambda: Honest(1, [50])], autoreset_mode=AutoresetMode.SAME_STEP)
+    env = SyncVectorEnv([lambda: Counting(0, [1]), lambda: Counting(1, [50])], autoreset_mode=AutoresetMode.SAME_STEP)
     with EnvRunner(env) as runner:
         lengths = [len(episode) for episode in runner.sample(num_episodes=4)]
         assert lengths == [1, 50, 1, 50]
@@ -270,7 +152,7 @@ def test_short_episodes_are_not_preferred() -> None:
 
 
 def test_refused_call_changes_nothing() -> None:
-    with EnvRunner(lanes(Honest, 1, AutoresetMode.DISABLED), constant) as runner:
+    with EnvRunner(lanes(Counting, 1, AutoresetMode.DISABLED), constant) as runner:
         (first,) = runner.sample(num_timesteps=2)
         with pytest.raises(ValueError, match="num_timesteps"):
             runner.sample(num_timesteps=0)
@@ -279,7 +161,7 @@ def test_refused_call_changes_nothing() -> None:
 
 
 def test_forced_reset_leaves_the_open_episode() -> None:
-    with EnvRunner(lanes(Honest, 1, AutoresetMode.DISABLED), constant) as runner:
+    with EnvRunner(lanes(Counting, 1, AutoresetMode.DISABLED), constant) as runner:
         (first,) = runner.sample(num_timesteps=2)
         (second,) = runner.sample(num_timesteps=1, force_reset=True)
     assert second.id_ != first.id_
@@ -288,7 +170,7 @@ def test_forced_reset_leaves_the_open_episode() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_records_speak_of_whole_episodes(mode: AutoresetMode) -> None:
-    env = SyncVectorEnv([lambda: Honest(lengths=[3, 4])], autoreset_mode=mode)
+    env = SyncVectorEnv([lambda: Counting(lengths=[3, 4])], autoreset_mode=mode)
     with EnvRunner(env) as runner:
         chunks = runner.sample(num_timesteps=2)
         assert runner.finished == []
@@ -305,12 +187,13 @@ class TestModule:
 
         def module(batch: dict[str, Any]) -> dict[str, Any]:
             calls.append(plain(batch["obs"]))
-            counted = np.arange(2) + 10 * len(calls)
-            return {"actions": [2, 6], "count": counted, "state": {"h": np.stack([counted, -counted], 1)}}
+            counted = np.arange(len(batch["obs"])) + 10 * len(calls)
+            actions = [2, 6][: len(counted)]
+            return {"actions": actions, "count": counted, "state": {"h": np.stack([counted, -counted], 1)}}
 
-        with EnvRunner(lanes(Honest, 2, AutoresetMode.NEXT_STEP), module) as runner:
-            first, second = sorted(runner.sample(num_timesteps=3), key=lane_of_first)
-        assert calls[:2] == [[[0.0], [10_000.0]], [[1.0], [10_001.0]]]
+        with EnvRunner(lanes(Counting, 2, AutoresetMode.NEXT_STEP), module) as runner:
+            first, second = sorted(runner.sample(num_timesteps=3), key=lane_of)
+        assert calls == [[[0.0], [10_000.0]], [[1.0]]]  # nothing is asked for the row that waits for its reset
         assert plain(first.get_extra_model_outputs("count")) == [10, 20]
         assert plain(second.get_extra_model_outputs("count")) == [11]
         assert [plain(state["h"]) for state in second.get_extra_model_outputs("state")] == [[11, -11]]
@@ -326,15 +209,15 @@ class TestModule:
             rows = torch.as_tensor(batch["obs"], dtype=torch.float32)
             return {"actions": torch.full((len(rows),), 4), "value": rows * weight}
 
-        with EnvRunner(lanes(Honest, 1, AutoresetMode.DISABLED), module) as runner:
+        with EnvRunner(lanes(Counting, 1, AutoresetMode.DISABLED), module) as runner:
             (episode,) = runner.sample(num_timesteps=2)
         assert plain(episode.get_actions()) == [4, 4]
         assert plain(episode.get_extra_model_outputs("value")) == [[0.0], [1.0]]
         assert type(episode.get_extra_model_outputs("value")[0]) is np.ndarray
 
     def test_array_that_the_module_reuses_is_copied(self) -> None:
-        class Steered(Honest):
-            action_space = gym.spaces.Box(-100.0, 100.0, (2,), np.float32)  # type: ignore[assignment]
+        class Steered(Counting):
+            action_space = gym.spaces.Box(-100.0, 100.0, (2,), np.float32)
 
             def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
                 return super().step(0)
@@ -356,25 +239,24 @@ class TestModule:
             ([3], TypeError, 'EnvRunner.sample: module must return a dict with "actions", got list'),
             (
                 {"action": [3]},
-                TypeError,
-                "EnvRunner.sample: module must return a dict with \"actions\", got keys ['action']",
+                ValueError,
+                "SampleActions: batch must have 'actions' or 'action_dist_inputs', got columns ['action']",
             ),
             (
                 {"actions": [3]},
                 ValueError,
-                'EnvRunner.sample: module\'s "actions" must have one row for each of 2 sub-environments, '
-                "got shape (1,)",
+                'EnvRunner.sample: module\'s "actions" must have one row for each of 2 open episodes, got shape (1,)',
             ),
             (
                 {"actions": [3, 3], "value": {"a": 1.0}},
                 ValueError,
-                'EnvRunner.sample: module\'s "value" must have one row for each of 2 sub-environments, got shape ()',
+                'EnvRunner.sample: module\'s "value" must have one row for each of 2 open episodes, got shape ()',
             ),
         ],
     )
     def test_wrong_outputs_are_named(self, outputs: Any, error: type[Exception], message: str) -> None:
         with (
-            EnvRunner(lanes(Honest, 2, AutoresetMode.DISABLED), lambda batch: outputs) as runner,
+            EnvRunner(lanes(Counting, 2, AutoresetMode.DISABLED), lambda batch: outputs) as runner,
             pytest.raises(error, match=f"^{re.escape(message)}$"),
         ):
             runner.sample(num_timesteps=1)
@@ -387,7 +269,7 @@ class TestModule:
                 raise FloatingPointError("lost")
             return constant(batch)
 
-        with EnvRunner(lanes(Honest, 1, AutoresetMode.DISABLED), module) as runner:
+        with EnvRunner(lanes(Counting, 1, AutoresetMode.DISABLED), module) as runner:
             runner.sample(num_timesteps=1)
             fail[0] = True
             with pytest.raises(FloatingPointError):
@@ -402,10 +284,10 @@ class TestSeeds:
     @staticmethod
     def play(mode: AutoresetMode, count: int, seed: Any) -> dict[int, list[Any]]:
         """Random actions of each lane, in order."""
-        with EnvRunner(lanes(Honest, count, mode), seed=seed) as runner:
+        with EnvRunner(lanes(Counting, count, mode), seed=seed) as runner:
             actions: dict[int, list[Any]] = {lane: [] for lane in range(count)}
             for chunk in runner.sample(num_timesteps=40 * count):
-                actions[lane_of_first(chunk)] += plain(chunk.get_actions())
+                actions[lane_of(chunk)] += plain(chunk.get_actions())
         return {lane: list(row[:30]) for lane, row in actions.items()}
 
     def test_random_actions_are_the_same_in_every_mode_and_number_of_lanes(self) -> None:
@@ -420,9 +302,9 @@ class TestSeeds:
         rows = [self.play(AutoresetMode.DISABLED, 1, seed)[0] for seed in (5, 6, (5, 0), (5, 1), None, None)]
         assert all(rows[i] != rows[j] for i in range(len(rows)) for j in range(i))
 
-    def test_environments_are_seeded_once_each_on_its_own(self) -> None:
+    def test_environments_are_seeded_at_each_reset_of_all_each_on_its_own(self) -> None:
         def seeds(count: int, seed: Any) -> list[list[int | None]]:
-            env = lanes(Honest, count, AutoresetMode.DISABLED)
+            env = lanes(Counting, count, AutoresetMode.DISABLED)
             with EnvRunner(env, seed=seed) as runner:
                 runner.sample(num_episodes=2 * count)
                 runner.sample(num_timesteps=1)
@@ -430,9 +312,38 @@ class TestSeeds:
             return [lane.unwrapped.seeds for lane in env.envs]  # type: ignore[attr-defined]
 
         three = seeds(3, 7)
-        assert all(isinstance(lane[0], int) and set(lane[1:]) == {None} for lane in three)
-        assert len({lane[0] for lane in three}) == 3
-        assert seeds(1, 7)[0][0] == three[0][0] != seeds(1, (7, 1))[0][0]
+        for first, *others, last in three:
+            assert isinstance(first, int)
+            assert isinstance(last, int)
+            assert others
+            assert set(others) == {None}
+        assert len({seed for lane in three for seed in (lane[0], lane[-1])}) == 6
+        one = seeds(1, 7)[0]
+        assert (one[0], one[-1]) == (three[0][0], three[0][-1])
+        assert one[0] != seeds(1, (7, 1))[0][0]
+
+    @pytest.mark.parametrize("vector", [SyncVectorEnv, AsyncVectorEnv])
+    def test_episodes_are_the_same_to_the_last_bit_in_all_modes(self, vector: Callable[..., Any]) -> None:
+        """Random actions decide rewards and the environments' own generators decide observations."""
+
+        def play(mode: AutoresetMode, count: int, vector: Callable[..., Any]) -> dict[int, list[Any]]:
+            kept: dict[int, list[Any]] = {lane: [] for lane in range(count)}
+            with EnvRunner(lanes(Drawing, count, mode, vector=vector), seed=11) as runner:
+                for _ in range(3):
+                    for episode in runner.sample(num_episodes=4 * count):
+                        lane = [record.env_index for record in runner.finished if record.id_ == episode.id_]
+                        kept[lane[0]].append(
+                            [array.tobytes() for array in (*episode.get_observations(), *episode.get_actions())]
+                            + episode.get_rewards()
+                        )
+            return kept
+
+        want = play(AutoresetMode.DISABLED, 3, SyncVectorEnv)
+        assert [len(episode) for episode in want[0][:4]] == [3 * length + 1 for length in (3, 1, 4, 2)]
+        assert len({str(episode) for lane in want.values() for episode in lane}) == 36
+        for mode in MODES:
+            assert play(mode, 3, vector) == want
+            assert play(mode, 1, vector)[0] == want[0]
 
     def test_native_vector_environment_is_seeded(self) -> None:
         def starts(seed: int) -> Any:
@@ -452,7 +363,7 @@ class TestEnvironments:
         assert all(len(episode.get_observations()) == len(episode) + 1 for episode in episodes)
 
     def test_single_environment_is_taken_over_and_closed(self) -> None:
-        env = Honest()
+        env = Counting()
         with EnvRunner(env) as runner:
             runner.sample(num_timesteps=3)
         assert env.closed
@@ -461,14 +372,14 @@ class TestEnvironments:
             runner.sample(num_timesteps=1)
 
     def test_vector_environment_is_closed_after_an_error(self) -> None:
-        env = lanes(Honest, 2, AutoresetMode.SAME_STEP)
+        env = lanes(Counting, 2, AutoresetMode.SAME_STEP)
         with pytest.raises(ZeroDivisionError), EnvRunner(env):
             raise ZeroDivisionError
         assert env.closed
 
     def test_time_limit_truncates_and_keeps_the_final_observation(self) -> None:
         def make() -> gym.Env[Any, Any]:
-            return gym.wrappers.TimeLimit(Honest(lengths=[100]), 4)
+            return gym.wrappers.TimeLimit(Counting(lengths=[100]), 4)
 
         with EnvRunner(make, num_envs=2) as runner:
             for episode in runner.sample(num_episodes=4):
@@ -476,10 +387,8 @@ class TestEnvironments:
                 assert plain(episode.get_observations()[-1])[0] % 100 == 4
 
     def test_structured_actions_reach_the_environment_and_the_episode(self) -> None:
-        class Acting(Honest):
-            action_space = gym.spaces.Dict(  # type: ignore[assignment]
-                {"z": gym.spaces.Discrete(3), "a": gym.spaces.Box(-1, 1, (2,), np.float32)}
-            )
+        class Acting(Counting):
+            action_space = gym.spaces.Dict({"z": gym.spaces.Discrete(3), "a": gym.spaces.Box(-1, 1, (2,), np.float32)})
             got: list[Any]
 
             def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -492,7 +401,7 @@ class TestEnvironments:
         ) as runner:
             chunks = runner.sample(num_timesteps=10)
         for lane, env in enumerate(envs):
-            stored = [plain(a) for chunk in chunks if lane_of_first(chunk) == lane for a in chunk.get_actions()]
+            stored = [plain(a) for chunk in chunks if lane_of(chunk) == lane for a in chunk.get_actions()]
             assert len(stored) == 5
             assert stored == env.got
 
@@ -537,11 +446,12 @@ class TestSameStep:
 
     @pytest.mark.parametrize("infos", [{}, {"final_obs": objects(None, None)}])
     def test_missing_final_observation_is_an_error(self, infos: dict[str, Any]) -> None:
+        got = "None" if infos else "infos with []"
         message = (
-            'EnvRunner.sample: infos must have "final_obs" at the end of an episode in SAME_STEP mode, '
-            f"got {sorted(infos)} for sub-environment 0"
+            'EnvRunner.sample: sub-environment 0: infos["final_obs"] must hold the last observation of an episode, '
+            f"got {got} at step 1 of its episode"
         )
-        with EnvRunner(Declared(infos)) as runner, pytest.raises(RuntimeError, match=f"^{re.escape(message)}$"):
+        with EnvRunner(Declared(infos)) as runner, pytest.raises(EnvError, match=f"^{re.escape(message)}$"):
             runner.sample(num_timesteps=2)
 
 
@@ -550,7 +460,7 @@ def bad_calls() -> Iterator[Any]:
         return lambda: EnvRunner("CartPole-v1", **options)
 
     def sample(**options: Any) -> Any:
-        return lambda: EnvRunner(Honest()).sample(**options)
+        return lambda: EnvRunner(Counting()).sample(**options)
 
     both = "EnvRunner.sample: exactly one of num_timesteps and num_episodes must be given, got "
     undeclared = Declared({})
@@ -569,7 +479,7 @@ def bad_calls() -> Iterator[Any]:
         "EnvRunner: num_envs must be that of the vector environment (2), got 3",
     )
     yield (
-        lambda: EnvRunner(Honest(), num_envs=2),
+        lambda: EnvRunner(Counting(), num_envs=2),
         ValueError,
         "EnvRunner: num_envs must be 1 for one environment, got 2; pass a function that makes one",
     )

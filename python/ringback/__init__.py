@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ringback import plot
+from ringback import connectors, plot
 from ringback.episodes import InfiniteLookbackBuffer, SingleAgentEpisode, batch, stack_last, unbatch
+from ringback.recorder import VectorRecorder
 from ringback.replay import (
     PrioritizedReplayBuffer,
     ReplayBuffer,
@@ -28,7 +29,9 @@ __all__ = [
     "Sequences",
     "SingleAgentEpisode",
     "Transitions",
+    "VectorRecorder",
     "batch",
+    "connectors",
     "hindsight",
     "mix",
     "plot",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["EpisodeError", "EpisodeKeyError", "MissingExtraError"]
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["EnvError", "EpisodeError", "EpisodeKeyError", "MissingExtraError"]
 
 
 class EpisodeError(AssertionError, ValueError):
@@ -18,6 +21,42 @@ class EpisodeKeyError(KeyError, EpisodeError):
     def __str__(self) -> str:
         # KeyError shows its argument's repr, which would put the sentence in quotes.
         return str(self.args[0]) if self.args else ""
+
+
+class EnvError(RuntimeError):
+    """An environment raised an error, or returned what cannot be stored.
+
+    What it raised is chained as ``__cause__``.
+
+    Parameters
+    ----------
+    message : str
+        The whole sentence.
+    env_index : int, optional
+        Which sub-environment; None if nobody can tell.
+    step : int, optional
+        Which step of its episode, 1 for the first; 0 for its reset.
+    episodes : sequence of SingleAgentEpisode
+        What was played before and not handed back so far: the finished episodes, then the open chunks.
+
+    Attributes
+    ----------
+    env_index, step
+        As given.
+    episodes : list of SingleAgentEpisode
+        As given.
+    """
+
+    def __init__(
+        self, message: str, env_index: int | None = None, step: int | None = None, episodes: Sequence[Any] = ()
+    ) -> None:
+        super().__init__(message)
+        self.env_index = env_index
+        self.step = step
+        self.episodes = list(episodes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.env_index, self.step, self.episodes)
 
 
 class MissingExtraError(ImportError):
