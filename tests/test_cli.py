@@ -20,10 +20,12 @@ import torch
 
 import ringback
 from ringback import _bench, cli
-from ringback.examples import blind_cliffwalk, dqn
+from ringback.examples import blind_cliffwalk, dqn, masked_cartpole, recurrent, sac, training
+from tests.examples import puzzles
 from tests.examples.corridor import CORRIDOR, register
 
 register()
+puzzles.register()
 
 LAST_LINE = re.compile(r"mean return (-?\d+\.\d) over 20 episodes")
 
@@ -52,7 +54,7 @@ class TestTrain:
         assert config["settings"] == dataclasses.asdict(settings)
         assert (settings.env, settings.seed, settings.steps) == (CORRIDOR, 3, 1100)
         assert config["versions"]["ringback"] == ringback.__version__
-        returns = dqn.evaluate(network, CORRIDOR, 20, seed=(3, dqn.TEST))
+        returns = dqn.evaluate(network, CORRIDOR, 20, seed=(3, training.TEST))
         assert config["result"] == {
             "ended": "steps",
             "steps": 1100,
@@ -84,23 +86,60 @@ class TestTrain:
         ("options", "changed"),
         [
             ([], {}),
+            (["--mask-velocity"], {"mask_velocity": True}),
             (["--prioritized"], {"prioritized": True}),
             (["--n-step", "5", "--no-double"], {"n_step": 5, "double": False}),
         ],
         ids=" ".join,
     )
     def test_recipe_is_what_was_asked_for(self, tmp_path: Path, options: list[str], changed: dict[str, Any]) -> None:
-        assert cli.main(["train", CORRIDOR, "--steps", "1100", "--out", str(tmp_path), *options]) == 0
+        assert cli.main(["train", "CartPole-v1", "--steps", "1100", "--out", str(tmp_path), *options]) == 0
         settings = dqn.load(tmp_path / "model.pt")[1]
-        usual = {"prioritized": False, "n_step": 3, "double": True}
+        usual = {"prioritized": False, "n_step": 3, "double": True, "mask_velocity": False}
         assert {name: getattr(settings, name) for name in usual} == {**usual, **changed}
 
-    def test_run_folder_is_named_after_environment_and_seed(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize(
+        ("env", "options", "program", "steps", "name"),
+        [
+            (CORRIDOR, [], dqn, 40_000, "ringback-tests-Corridor-v0-seed8"),
+            (puzzles.AIM, [], sac, 15_000, "ringback-tests-Aim-v0-seed8"),
+            (puzzles.RECALL, ["--recurrent"], recurrent, 40_000, "ringback-tests-Recall-v0-recurrent-seed8"),
+            ("CartPole-v1", ["--mask-velocity"], dqn, 40_000, "CartPole-v1-masked-seed8"),
+            (
+                "CartPole-v1",
+                ["--mask-velocity", "--recurrent", "--no-double", "--n-step", "2"],
+                recurrent,
+                40_000,
+                "CartPole-v1-masked-recurrent-seed8",
+            ),
+        ],
+        ids=lambda value: str(value) if isinstance(value, list) else None,
+    )
+    def test_program_is_chosen_by_the_actions(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        env: str,
+        options: list[str],
+        program: Any,
+        steps: int,
+        name: str,
     ) -> None:
+        """And the run folder is named after what was asked for."""
         monkeypatch.chdir(tmp_path)
-        assert cli.main(["train", CORRIDOR, "--steps", "5", "--seed", "8"]) == 0
-        assert (tmp_path / "runs" / "ringback-tests-Corridor-v0-seed8" / "model.pt").exists()
+        usual = cli._settings(cli._parser().parse_args(["train", env, *options]), program)
+        assert (type(usual), usual.steps, usual.num_envs) == (program.Settings, steps, 4 if program is recurrent else 1)
+        assert cli.main(["train", env, "--steps", "30", "--seed", "8", *options]) == 0
+        folder = tmp_path / "runs" / name
+        network, settings = program.load(folder / "model.pt")
+        assert settings == dataclasses.replace(usual, steps=30, seed=8)
+        config = json.loads((folder / "config.json").read_text())
+        assert config["program"] == program.__name__
+        returns = program.evaluate(network, training.environment(settings), 20, seed=(8, training.TEST))
+        assert config["result"]["returns"] == returns
+        assert capsys.readouterr().out.splitlines()[-1] == f"mean return {sum(returns) / 20:.1f} over 20 episodes"
+        assert [*rows(folder)[-1]][6:] == list(program.FIGURES)
 
     def test_interrupt_saves_and_plays_what_there_is(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         """The environment interrupts itself at step 300 and, in the final evaluation, much later than it ends."""
@@ -118,7 +157,7 @@ class TestTrain:
         played: Callable[..., list[float]] = dqn.evaluate
 
         def evaluate(network: dqn.QNetwork, env: str, episodes: int, *, seed: tuple[int, ...]) -> list[float]:
-            if seed == (0, dqn.TEST):
+            if seed == (0, training.TEST):
                 raise KeyboardInterrupt
             return played(network, env, episodes, seed=seed)
 
@@ -185,10 +224,34 @@ class TestRefusals:
         assert line.startswith(start)
         assert reason.split(";")[0] in line
 
-    def test_continuous_actions(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert self.refusal(capsys, "train", "Pendulum-v1") == (
-            "ringback train: Pendulum-v1 must have a Discrete action space, got Box(-2.0, 2.0, (1,), float32)"
-        )
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (
+                ["Pendulum-v1", "--recurrent"],
+                "Pendulum-v1 must have a Discrete action space, got Box(-2.0, 2.0, (1,), float32)",
+            ),
+            (
+                ["ringback-tests/Unbounded-v0"],
+                "ringback-tests/Unbounded-v0 must have a bounded Box action space, got Box(-inf, inf, (2,), float32)",
+            ),
+            (["Pendulum-v1", "--n-step", "3"], "--n-step must be left out for the actions of Pendulum-v1"),
+            (["Pendulum-v1", "--prioritized"], "--prioritized must be left out for the actions of Pendulum-v1"),
+            (["Pendulum-v1", "--no-double"], "--no-double must be left out for the actions of Pendulum-v1"),
+            (["CartPole-v1", "--recurrent", "--prioritized"], "--prioritized must be left out with --recurrent"),
+            (["CartPole-v1", "--recurrent", "--n-step", "21"], "n_step must be <= length (20), got 21"),
+            (
+                [CORRIDOR, "--mask-velocity"],
+                "--mask-velocity: ENV must be one whose velocities are known (Acrobot, CartPole, MountainCar, "
+                f"MountainCarContinuous, Pendulum), got {CORRIDOR!r}",
+            ),
+        ],
+        ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    )
+    def test_what_does_not_fit_together(
+        self, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    ) -> None:
+        assert self.refusal(capsys, "train", *arguments) == f"ringback train: {message}"
 
     def test_observations_without_features(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert self.refusal(capsys, "train", "ringback-tests/Numbered-v0") == (
@@ -248,7 +311,7 @@ class TestHelp:
         out = capsys.readouterr().out
         for word in ("--seed", "--steps", "--out", "--num-envs", "--device", "config.json", "metrics.csv"):
             assert word in out
-        for word in ("--n-step", "--prioritized", "--no-double"):
+        for word in ("--n-step", "--prioritized", "--no-double", "--recurrent", "--mask-velocity"):
             assert word in out
         for word in ("learning_curve.png", "model.pt", "mean return X over 20 episodes", "Ctrl-C"):
             assert word in out
@@ -324,6 +387,55 @@ class TestExample:
         monkeypatch.setitem(sys.modules, "tqdm", None)
         assert cli.main(["example", "blind-cliffwalk"]) == 2
         sentence = "ringback example blind-cliffwalk: needs the extra 'train' (tqdm); pip install 'ringback[train]'\n"
+        assert capsys.readouterr().err == sentence
+
+
+class TestMaskedCartPole:
+    def test_lines_and_files(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        folder = tmp_path / "deep" / "masked"
+        arguments = ["example", "masked-cartpole", "--steps", "40", "--seeds", "2", "--seed", "3", "--out", str(folder)]
+        assert cli.main(arguments) == 0
+        out, err = capsys.readouterr()
+        line = r"{} +seed {}: mean return +\d+\.\d over 20 episodes, 40 env steps, \d+ s"
+        patterns = [line.format(kind, seed) for seed in (3, 4) for kind in masked_cartpole.KINDS]
+        patterns += [rf"{kind}: mean return \d+\.\d over 2 seeds, .*" for kind in masked_cartpole.KINDS]
+        *lines, last = out.splitlines()
+        assert len(lines) == len(patterns)
+        for got, pattern in zip(lines, patterns, strict=True):
+            assert re.fullmatch(pattern, got), got
+        assert last == f"folder {folder}"
+        assert sorted(path.name for path in folder.iterdir()) == ["masked_cartpole.csv", "masked_cartpole.png"]
+        assert len((folder / "masked_cartpole.csv").read_text().splitlines()) == 1 + 4 * 2
+        assert re.search(r"masked-cartpole: 100%.*160/160.*no memory, seed=4", err)
+
+    def test_interrupt_keeps_what_is_done(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        done = [masked_cartpole.Run("LSTM", 0, ((10, 9.0),), (9.0,), 10, 0.1)]
+
+        def interrupted(*_: Any, **__: Any) -> Iterator[masked_cartpole.Run]:
+            yield from done
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(masked_cartpole, "run", interrupted)
+        assert cli.main(["example", "masked-cartpole", "--out", str(tmp_path)]) == 0
+        out, err = capsys.readouterr()
+        assert out.splitlines()[1] == "LSTM: mean return 9.0 over 1 seeds, 9.0 to 9.0"
+        assert err.splitlines()[-1] == "ringback example masked-cartpole: interrupted after 1 runs"
+        assert (tmp_path / "masked_cartpole.png").exists()
+        done.clear()
+        assert cli.main(["example", "masked-cartpole", "--out", str(tmp_path)]) == 130
+
+    def test_what_cannot_be_done(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "file").write_text("keep me")
+        assert cli.main(["example", "masked-cartpole", "--out", str(tmp_path / "file")]) == 2
+        line = capsys.readouterr().err
+        assert line.startswith("ringback example masked-cartpole: --out must be a folder to write to, got ")
+        monkeypatch.setitem(sys.modules, "torch", None)
+        assert cli.main(["example", "masked-cartpole"]) == 2
+        sentence = "ringback example masked-cartpole: needs the extra 'train' (torch); pip install 'ringback[train]'\n"
         assert capsys.readouterr().err == sentence
 
 

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -21,13 +21,11 @@ COLUMNS = (
     "steps_per_second",
     "recent_return",
     "validation_return",
-    "epsilon",
-    "loss",
 )
 
 
 class Progress(Protocol):
-    """What a training program tells of a moment; `ringback.examples.dqn.Progress` is one."""
+    """What a training program tells of a moment; `ringback.examples.training.Progress` is one."""
 
     @property
     def step(self) -> int: ...
@@ -38,13 +36,11 @@ class Progress(Protocol):
     @property
     def recent_return(self) -> float: ...
     @property
-    def epsilon(self) -> float: ...
-    @property
-    def loss(self) -> float: ...
-    @property
     def finished(self) -> tuple[float, ...]: ...
     @property
     def validation_return(self) -> float | None: ...
+    @property
+    def figures(self) -> dict[str, float]: ...
 
 
 class RunFolder:
@@ -54,6 +50,8 @@ class RunFolder:
     ----------
     path : path-like
         Made if missing; files of an earlier run in it are replaced.
+    figures : sequence of str, default empty
+        What the program tells of itself: further columns of ``metrics.csv``.
     every : int, default 500
         Env steps from one line of ``metrics.csv`` to the next; a validation has a line in any case.
 
@@ -63,11 +61,12 @@ class RunFolder:
         If the folder or a file in it cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, every: int = 500) -> None:
+    def __init__(self, path: str | os.PathLike[str], figures: Sequence[str] = (), *, every: int = 500) -> None:
         self.path = Path(path)
         self.path.mkdir(parents=True, exist_ok=True)
         for name in ("config.json", "learning_curve.png", "model.pt"):
             (self.path / name).unlink(missing_ok=True)
+        self._figures = figures
         self._every = every
         self._next = every
         self._last: Progress | None = None
@@ -76,7 +75,7 @@ class RunFolder:
         self._validation: list[tuple[int, float]] = []
         self._file = open(self.path / "metrics.csv", "w", newline="", encoding="utf-8")  # noqa: SIM115 - closed by close
         self._csv = csv.writer(self._file)
-        self._csv.writerow(COLUMNS)
+        self._csv.writerow((*COLUMNS, *figures))
 
     @property
     def model(self) -> Path:
@@ -149,8 +148,7 @@ class RunFolder:
                 f"{progress.step / progress.seconds:.1f}" if progress.seconds > 0 else "",
                 _number(progress.recent_return),
                 _number(progress.validation_return),
-                f"{progress.epsilon:.4f}",
-                _number(progress.loss),
+                *(_number(progress.figures.get(name)) for name in self._figures),
             )
         )
         self._file.flush()  # a run that is killed leaves its figures

@@ -25,7 +25,11 @@ __all__ = ["main"]
 EPISODES = 20  # of the final evaluation
 
 TRAIN = """\
-Train an agent by deep Q-learning on a gymnasium environment with a Box observation and Discrete actions.
+Train an agent on a gymnasium environment with a Box observation. What it learns by is chosen by the actions:
+
+  Discrete       deep Q-learning: double, 3-step returns (ringback.examples.dqn)
+                 with --recurrent a network with an LSTM, from replayed sequences: R2D2 (ringback.examples.recurrent)
+  Box, bounded   soft actor-critic (ringback.examples.sac)
 
 A progress bar goes to stderr; the last line on stdout is "mean return X over 20 episodes": the saved model's, played
 greedily, in episodes that were used neither in training nor to choose the model. Training ends early once every episode
@@ -38,13 +42,36 @@ the run folder holds
   config.json         all settings, versions and, at the end, the result
   metrics.csv         a line each 500 env steps and at each validation
   learning_curve.png  returns over env steps
-  model.pt            the network of the best validation; ringback.examples.dqn.load reads it
+  model.pt            the network of the best validation; the load function of the program named above reads it
 
 examples
   ringback train CartPole-v1
   ringback train CartPole-v1 --seed 1 --out run
   ringback train Acrobot-v1 --n-step 3 --prioritized
   ringback train Acrobot-v1 --steps 60000 --num-envs 4
+  ringback train Pendulum-v1
+  ringback train CartPole-v1 --mask-velocity --recurrent
+"""
+
+MASKED = """\
+Show that replayed sequences teach a network to remember. CartPole is played without its velocities, so that a single
+observation does not tell where the pole is falling to. A network without memory learns by deep Q-learning, as ringback
+train CartPole-v1 --mask-velocity does, and one with an LSTM from replayed sequences with burn-in and stored states, as
+with --recurrent. What to see: the first one never gets far above 40, the second one reaches several hundred.
+
+A progress bar goes to stderr; on stdout is a line for each run, with the mean return of 20 greedy episodes that were
+used neither in training nor to choose the model. A seed takes three to five minutes. Ctrl-C ends it with the runs that
+are done.
+"""
+
+MASKED_FILES = """\
+the folder holds
+  masked_cartpole.png   returns over env steps, of both
+  masked_cartpole.csv   the validations of every run, and its final mean return
+
+examples
+  ringback example masked-cartpole
+  ringback example masked-cartpole --seeds 4 --out masked
 """
 
 CLIFFWALK = """\
@@ -130,27 +157,50 @@ def _parser() -> argparse.ArgumentParser:
     train.set_defaults(run=_train)
     train.add_argument("env", metavar="ENV", help="id for gymnasium.make, such as CartPole-v1")
     train.add_argument("--seed", type=_integer(0), default=0, help="decides every random draw (default: 0)")
-    train.add_argument("--steps", type=_integer(1), default=40_000, help="env steps at most (default: 40000)")
     train.add_argument(
-        "--out", type=Path, metavar="FOLDER", help="run folder, replaced if it exists (default: runs/ENV-seedSEED)"
+        "--steps",
+        type=_integer(1),
+        help="env steps at most (default: 40000; with Box actions 15000)",
     )
     train.add_argument(
-        "--num-envs", type=_integer(1), default=1, metavar="E", help="environments played side by side (default: 1)"
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        help="run folder, replaced if it exists (default: runs/ENV-seedSEED, with -masked and -recurrent in between)",
     )
     train.add_argument(
-        "--n-step", type=_integer(1), default=3, metavar="N", help="rewards summed in a return (default: 3)"
+        "--num-envs",
+        type=_integer(1),
+        metavar="E",
+        help="environments played side by side (default: 1; with --recurrent 4)",
+    )
+    train.add_argument(
+        "--recurrent",
+        action="store_true",
+        help="learn to remember: for Discrete actions, where observations do not show all there is to know",
+    )
+    train.add_argument(
+        "--mask-velocity",
+        action="store_true",
+        help="take velocities out of the observations; of CartPole, Acrobot, Pendulum and MountainCar, which have them",
+    )
+    train.add_argument(
+        "--n-step", type=_integer(1), metavar="N", help="rewards summed in a return (default: 3); not with Box actions"
     )
     train.add_argument(
         "--prioritized",
         action="store_true",
+        default=None,
         help="replay by the last error seen, alpha 0.6, beta 0.4 rising to 1 (default: uniformly, which is as good on "
-        "CartPole-v1 and Acrobot-v1, and faster)",
+        "CartPole-v1 and Acrobot-v1, and faster); for Discrete actions, without --recurrent",
     )
     train.add_argument(
         "--no-double",
         dest="double",
         action="store_false",
-        help="let the target network choose the action that it values (default: double Q-learning)",
+        default=None,
+        help="let the target network choose the action that it values (default: double Q-learning); not with Box "
+        "actions",
     )
     train.add_argument("--device", default="cpu", help="where the network lives: cpu, cuda, cuda:1 … (default: cpu)")
 
@@ -178,6 +228,25 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         default=Path("runs") / "blind-cliffwalk",
         help="where the files go, made if missing (default: runs/blind-cliffwalk)",
+    )
+
+    masked = examples.add_parser(
+        "masked-cartpole",
+        help="learn CartPole without its velocities, with a memory and without",
+        description=MASKED,
+        epilog=MASKED_FILES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    masked.set_defaults(run=_masked_cartpole)
+    masked.add_argument("--seeds", type=_integer(1), default=1, help="runs of each (default: 1)")
+    masked.add_argument("--seed", type=_integer(0), default=0, help="of the first run (default: 0)")
+    masked.add_argument("--steps", type=_integer(1), help="env steps of each run at most (default: 40000)")
+    masked.add_argument(
+        "--out",
+        type=Path,
+        metavar="FOLDER",
+        default=Path("runs") / "masked-cartpole",
+        help="where the files go, made if missing (default: runs/masked-cartpole)",
     )
 
     bench = commands.add_parser(
@@ -227,32 +296,25 @@ def _train(arguments: argparse.Namespace) -> int:
     from tqdm import tqdm
 
     from ringback._run_folder import RunFolder
-    from ringback.examples import dqn
+    from ringback.examples import training
 
+    program = _program(action_space, arguments.recurrent)
     try:
-        dqn.check_spaces(arguments.env, observation_space, action_space)
+        program.check_spaces(arguments.env, observation_space, action_space)
     except TypeError as error:
         raise _UsageError(f"ringback {error}") from None
+    settings = _settings(arguments, program)
     _check_device(arguments.device)
     torch.set_num_threads(1)  # more are slower with a network this small
-    settings = dqn.Settings(
-        arguments.env,
-        seed=arguments.seed,
-        steps=arguments.steps,
-        num_envs=arguments.num_envs,
-        device=arguments.device,
-        n_step=arguments.n_step,
-        double=arguments.double,
-        prioritized=arguments.prioritized,
-    )
-    path = arguments.out or Path("runs") / f"{arguments.env.replace('/', '-').replace(':', '-')}-seed{arguments.seed}"
+    path = arguments.out or Path("runs") / _folder_name(arguments)
     try:
-        folder = RunFolder(path)
+        folder = RunFolder(path, program.FIGURES)
     except OSError as error:
         raise _UsageError(f"ringback train: --out must be a folder to write to, got {str(path)!r}; {error}") from None
 
     with folder, tqdm(total=settings.steps, unit="step", desc=arguments.env, mininterval=0.25) as bar:
         config: dict[str, Any] = {
+            "program": program.__name__,
             "settings": dataclasses.asdict(settings),
             "reward_threshold": threshold,
             "versions": _versions(),
@@ -260,14 +322,14 @@ def _train(arguments: argparse.Namespace) -> int:
         }
         folder.write_config(config)
 
-        def report(progress: dqn.Progress) -> None:
+        def report(progress: training.Progress) -> None:
             folder.report(progress)
             bar.set_postfix_str(f"episodes={progress.episodes}, return={progress.recent_return:.1f}", refresh=False)
             bar.update(progress.step - bar.n)
 
-        result = dqn.train(settings, report)
+        result = program.train(settings, report)
 
-    dqn.save(result.network, settings, folder.model)
+    training.save(result.network, settings, folder.model)
     folder.draw(f"{settings.env}, seed {settings.seed}", threshold)
     if result.reason == "interrupted":
         print(
@@ -276,7 +338,9 @@ def _train(arguments: argparse.Namespace) -> int:
             file=sys.stderr,
         )
     try:
-        returns = dqn.evaluate(dqn.load(folder.model)[0], settings.env, EPISODES, seed=(settings.seed, dqn.TEST))
+        network = program.load(folder.model)[0]
+        env = training.environment(settings)
+        returns = program.evaluate(network, env, EPISODES, seed=(settings.seed, training.TEST))
     except KeyboardInterrupt:
         print(f"ringback train: interrupted; the model is in {folder.model}", file=sys.stderr)
         return 130
@@ -286,6 +350,45 @@ def _train(arguments: argparse.Namespace) -> int:
     print(f"run folder {folder.path}")
     print(f"mean return {mean:.1f} over {EPISODES} episodes", flush=True)
     return 0
+
+
+def _program(action_space: gym.Space[Any], recurrent: bool) -> Any:
+    """Return the module of `ringback.examples` that learns such actions."""
+    name = "recurrent" if recurrent else "sac" if isinstance(action_space, gym.spaces.Box) else "dqn"
+    return importlib.import_module(f"ringback.examples.{name}")
+
+
+def _folder_name(arguments: argparse.Namespace) -> str:
+    words = [arguments.env.replace("/", "-").replace(":", "-")]
+    words += ["masked"] * arguments.mask_velocity + ["recurrent"] * arguments.recurrent
+    return "-".join([*words, f"seed{arguments.seed}"])
+
+
+def _settings(arguments: argparse.Namespace, program: Any) -> Any:
+    """Return the program's settings as they were asked for; refuse what it does not know."""
+    from ringback.examples.masking import check_maskable
+
+    flags = {"n_step": "--n-step", "prioritized": "--prioritized", "double": "--no-double"}
+    known = {field.name for field in dataclasses.fields(program.Settings)}
+    given = {
+        name: getattr(arguments, name) for name in ("steps", "num_envs", *flags) if getattr(arguments, name) is not None
+    }
+    for name, flag in flags.items():
+        if name in given and name not in known:
+            learning = "with --recurrent" if arguments.recurrent else f"for the actions of {arguments.env}"
+            raise _UsageError(f"ringback train: {flag} must be left out {learning}")
+    try:
+        if arguments.mask_velocity:
+            check_maskable("train: --mask-velocity", arguments.env)
+        return program.Settings(
+            arguments.env,
+            seed=arguments.seed,
+            device=arguments.device,
+            mask_velocity=arguments.mask_velocity,
+            **given,
+        )
+    except ValueError as error:
+        raise _UsageError(f"ringback {error}") from None
 
 
 def _no_example(arguments: argparse.Namespace) -> int:
@@ -337,6 +440,55 @@ def _cliffwalk(arguments: argparse.Namespace) -> int:
     print(f"folder {folder}", flush=True)
     if interrupted:
         print(f"{where}: interrupted after {rows[-1].states} states", file=sys.stderr)
+    return 0
+
+
+def _masked_cartpole(arguments: argparse.Namespace) -> int:
+    where = "ringback example masked-cartpole"
+    for package in ("torch", "matplotlib", "tqdm"):
+        _need(package, where)
+    import torch
+    from tqdm import tqdm
+
+    from ringback.examples import masked_cartpole as masked
+    from ringback.examples.training import Progress
+
+    torch.set_num_threads(1)  # more are slower with a network this small
+    folder: Path = arguments.out
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        masked.write([], folder / "masked_cartpole.csv")
+    except OSError as error:
+        raise _UsageError(f"{where}: --out must be a folder to write to, got {str(folder)!r}; {error}") from None
+    changes = {} if arguments.steps is None else {"steps": arguments.steps}
+    seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    runs: list[masked.Run] = []
+    total = len(seeds) * sum(masked.settings(kind, 0, **changes).steps for kind in masked.KINDS)
+    interrupted = False
+    with tqdm(total=total, unit="step", desc="masked-cartpole", mininterval=0.25) as bar:
+        before = 0
+
+        def report(kind: str, seed: int, progress: Progress) -> None:
+            bar.set_postfix_str(f"{kind}, seed={seed}, return={progress.recent_return:.1f}", refresh=False)
+            bar.update(before + progress.step - bar.n)
+
+        try:
+            for done in masked.run(seeds, report, **changes):
+                runs.append(done)
+                before += masked.settings(done.kind, done.seed, **changes).steps  # also where it was solved earlier
+                with bar.external_write_mode():
+                    print(masked.line(done), flush=True)
+        except KeyboardInterrupt:
+            interrupted = True
+    if not runs:
+        raise KeyboardInterrupt
+    masked.write(runs, folder / "masked_cartpole.csv")
+    masked.draw(runs, folder / "masked_cartpole.png")
+    for text in masked.summary(runs):
+        print(text)
+    print(f"folder {folder}", flush=True)
+    if interrupted:
+        print(f"{where}: interrupted after {len(runs)} runs", file=sys.stderr)
     return 0
 
 

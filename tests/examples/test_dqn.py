@@ -1,4 +1,4 @@
-"""The DQN program learns, chooses its network by validation alone, and does the same again with the same seed."""
+"""The DQN program learns, does the same again with the same seed, and steps by the Q-loss of n-step returns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from ringback.examples import dqn
+from ringback.examples import dqn, training
 from tests.examples.corridor import BEST, CORRIDOR, register
 
 register()
@@ -33,7 +33,7 @@ def weights(network: dqn.QNetwork) -> list[Any]:
     ids=str,
 )
 def test_learns_the_best_policy_and_stops_when_every_validation_episode_shows_it(changes: dict[str, Any]) -> None:
-    moments: list[dqn.Progress] = []
+    moments: list[training.Progress] = []
     result = dqn.train(dataclasses.replace(SMALL, **changes), moments.append)
     assert result.reason == "solved"
     assert result.step == moments[-1].step < SMALL.steps
@@ -41,6 +41,7 @@ def test_learns_the_best_policy_and_stops_when_every_validation_episode_shows_it
     validations = [moment.validation_return for moment in moments if moment.validation_return is not None]
     assert min(validations[-3:]) >= BEST
     assert moments[-1].episodes == sum(len(moment.finished) for moment in moments)
+    assert set(moments[-1].figures) == set(dqn.FIGURES)
 
 
 def test_same_seed_same_network_and_another_seed_another() -> None:
@@ -49,41 +50,13 @@ def test_same_seed_same_network_and_another_seed_another() -> None:
     assert weights(first) == weights(second) != weights(other)
 
 
-def test_interrupt_ends_with_what_there_is() -> None:
-    settings = dataclasses.replace(SMALL, env="ringback-tests/Interrupted-v0", validate_every=10_000)
-    result = dqn.train(settings)
-    assert (result.reason, result.step) == ("interrupted", 299)
-    untrained = dqn.train(dataclasses.replace(settings, steps=1)).network
-    assert weights(result.network) != weights(untrained)
-
-
-def test_network_of_the_best_validation_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    returns = iter([-20.0, -7.0, -7.0, -9.0, -8.0])
-    seen: list[Any] = []
-
-    def fake(network: dqn.QNetwork, env: str, episodes: int, *, seed: tuple[int, ...]) -> list[float]:
-        assert (env, episodes, seed) == (CORRIDOR, 20, (1, dqn.VALIDATION))
-        seen.append(weights(network))
-        return [next(returns)] * episodes
-
-    monkeypatch.setattr(dqn, "evaluate", fake)
-    result = dqn.train(dataclasses.replace(SMALL, steps=250, validate_every=50, warmup=50))
-    assert result.reason == "steps"
-    assert weights(result.network) == seen[2]  # of equal ones the latest
-
-
-def test_single_bad_episode_is_not_solved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dqn, "evaluate", lambda *_, **__: [-3.0] * 19 + [-6.0])
-    assert dqn.train(dataclasses.replace(SMALL, steps=200, validate_every=40)).reason == "steps"
-
-
 @pytest.mark.parametrize("double", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_update_is_the_q_loss_of_n_step_returns(double: bool, weighted: bool) -> None:
     torch.manual_seed(0)
-    settings = dqn.Settings(CORRIDOR, learning_rate=0.1, tau=0.25, clip=1e9, double=double)
+    settings = dqn.Settings(CORRIDOR, tau=0.25, clip=1e9, double=double)
     learner = dqn._Learner(dqn.QNetwork(4, 3, 8), settings, first_action=2)
-    online, target = learner._network, learner._target
+    online, target = learner._network, learner._target.network
     for slow in target.parameters():
         slow.data.normal_()
 
@@ -112,7 +85,7 @@ def test_update_is_the_q_loss_of_n_step_returns(double: bool, weighted: bool) ->
         want.append(weight * (0.5 * error**2 if error < 1 else error - 0.5))
     before = [value.clone() for value in online.parameters()], [value.clone() for value in target.parameters()]
 
-    torch.testing.assert_close(learner.update(Batch), torch.tensor(errors), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(learner.update(Batch, 0.1), torch.tensor(errors), rtol=1e-5, atol=1e-6)
     assert learner.loss == pytest.approx(np.mean(want), rel=1e-5)
     for was, now in zip(before[0], online.parameters(), strict=True):
         assert not torch.equal(was, now)
@@ -120,23 +93,10 @@ def test_update_is_the_q_loss_of_n_step_returns(double: bool, weighted: bool) ->
         torch.testing.assert_close(now, 0.75 * was + 0.25 * fast)
 
 
-def test_adam_steps_as_that_of_torch() -> None:
-    generator = torch.Generator().manual_seed(1)
-    ours = torch.randn(50, generator=generator)
-    theirs = ours.clone().requires_grad_()
-    adam, reference = dqn._Adam(ours), torch.optim.Adam([theirs], lr=0.0)
-    for step in range(200):
-        theirs.grad = torch.randn(50, generator=generator) * 10 ** (step % 3)
-        reference.param_groups[0]["lr"] = 0.1 / (step + 1)
-        adam.step(theirs.grad.clone(), 0.1 / (step + 1))
-        reference.step()
-        torch.testing.assert_close(ours, theirs.detach())
-
-
 def test_policy_explores_as_often_as_told_and_over_all_actions() -> None:
     space = gym.spaces.Discrete(4, start=-1)
     policy = dqn.Policy(dqn.QNetwork(2, 4, 8), space, seed=(5,))
-    rows = {"obs": np.ones((4_000, 2), np.float32)}
+    rows = {"obs": torch.ones(4_000, 2)}
     (greedy,) = set(policy(rows)["actions"].tolist())
     policy.epsilon = 0.5
     values, numbers = np.unique(policy(rows)["actions"], return_counts=True)
@@ -149,29 +109,13 @@ def test_policy_explores_as_often_as_told_and_over_all_actions() -> None:
 def test_saved_network_comes_back(tmp_path: Path) -> None:
     settings = dataclasses.replace(SMALL, steps=210)
     network = dqn.train(settings).network
-    dqn.save(network, settings, tmp_path / "model.pt")
+    training.save(network, settings, tmp_path / "model.pt")
     loaded, same_settings = dqn.load(tmp_path / "model.pt")
     assert same_settings == settings
     assert weights(loaded) == weights(network)
-    seeds = dqn.evaluate(loaded, CORRIDOR, 25, seed=(1, dqn.TEST))
+    seeds = dqn.evaluate(loaded, CORRIDOR, 25, seed=(1, training.TEST))
     assert len(seeds) == 25
-    assert seeds == dqn.evaluate(network, CORRIDOR, 25, seed=(1, dqn.TEST))
-
-
-def test_training_validation_and_test_share_no_episode(monkeypatch: pytest.MonkeyPatch) -> None:
-    resets: list[int] = []
-    original = gym.Env.reset
-
-    def note(self: Any, *, seed: int | None = None, options: Any = None) -> Any:
-        if seed is not None:
-            resets.append(seed)
-        return original(self, seed=seed, options=options)
-
-    monkeypatch.setattr(gym.Env, "reset", note)
-    settings = dataclasses.replace(SMALL, steps=100, num_envs=4)
-    network = dqn.train(settings).network
-    dqn.evaluate(network, CORRIDOR, 20, seed=(1, dqn.TEST))
-    assert len(resets) == len(set(resets)) == 4 + 20 + 20
+    assert seeds == dqn.evaluate(network, CORRIDOR, 25, seed=(1, training.TEST))
 
 
 @pytest.mark.parametrize(
