@@ -361,7 +361,8 @@ PyMethodDef kMethods[] = {
      "A list of arrays of one shape and dtype, or of numbers of one type, as one array; None if it is no such list."},
     {"rows_newest", fast(rows_newest), METH_FASTCALL,
      "rows_newest($module, episodes, track, /)\n--\n\n"
-     "What rows_stack makes of the last item of each episode's track of that name; None also if a track is not in list\n"
+     "What rows_stack makes of the last item of each episode's track of that name; None also if a track is not in "
+     "list\n"
      "form, or has no item."},
     {"rows_one_hot", fast(rows_one_hot), METH_FASTCALL,
      "rows_one_hot($module, values, n, start, /)\n--\n\n"

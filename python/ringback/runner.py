@@ -578,8 +578,10 @@ class EnvRunner:
         index = error.env_index if isinstance(error, EnvError) else failed_index(error, self.env)
         who = "an environment" if index is None else f"sub-environment {index}"
         self._settle()
-        got = worker_end(self.env, index) or repr(original(error))
-        text = f"{who}: {error}" if given else f"{who} must not raise, got {got}"
+        if given:
+            text = f"{who}: {error}"
+        else:
+            text = f"{who} must not raise, got {worker_end(error, self.env, index) or repr(original(error))}"
         number = None
         if index is not None:
             open_ = next((episode for episode in self._live if episode.env_index == index), None)

@@ -67,14 +67,13 @@ def original(error: Exception) -> Exception:
     return inner if type(inner) is type(error) else error
 
 
-def worker_end(envs: VectorEnv[Any, Any, Any], index: int | None) -> str | None:
-    """Describe how a worker process ended if it did so without a word."""
+def worker_end(error: BaseException, envs: VectorEnv[Any, Any, Any], index: int | None) -> str | None:
+    """Describe how a worker process ended, where the error is no more than that it did."""
     base = envs.unwrapped
-    if index is None or not isinstance(base, AsyncVectorEnv):
+    if index is None or not isinstance(base, AsyncVectorEnv) or not isinstance(error, EOFError | OSError):
         return None
     process = base.processes[index]
-    if process.is_alive():
-        process.join(PATIENCE)
+    process.join(PATIENCE)
     return f"the end of its worker process with exit code {process.exitcode}" if process.exitcode else None
 
 
