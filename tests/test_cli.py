@@ -411,9 +411,9 @@ class TestMaskedCartPole:
     def test_interrupt_keeps_what_is_done(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        done = [masked_cartpole.Run("LSTM", 0, ((10, 9.0),), (9.0,), 10, 0.1)]
+        done = [masked_cartpole.Outcome("LSTM", 0, ((10, 9.0),), (9.0,), 10, 0.1)]
 
-        def interrupted(*_: Any, **__: Any) -> Iterator[masked_cartpole.Run]:
+        def interrupted(*_: Any, **__: Any) -> Iterator[masked_cartpole.Outcome]:
             yield from done
             raise KeyboardInterrupt
 

@@ -25,6 +25,8 @@ LEVELS = {
     "replay": 2,  # takes episodes
     "plot": 3,  # looks at replay
     "connectors": 3,
+    "callbacks": 1,
+    "seeds": 1,
     "random_actions": 1,
     "vector_rows": 1,
     "vector_calls": 2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from ringback.connectors import FrameStack
 from ringback.errors import EnvError
 from ringback.runner import EnvRunner
 from tests.counting import (
@@ -377,6 +379,38 @@ class TestEnvironments:
             raise ZeroDivisionError
         assert env.closed
 
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"callbacks": 3},
+            {"env_to_module": 3},
+            {"seed": "a"},
+            {"lookback": -1},
+            {"num_envs": 3},
+            {"env_to_module": FrameStack({"camera": 4})},
+        ],
+    )
+    def test_environment_is_left_alone_by_a_runner_that_could_not_be_made(self, wrong: Any) -> None:
+        env, single = lanes(Counting, 2, AutoresetMode.SAME_STEP), Counting()
+        for given in (env, single):
+            with pytest.raises((TypeError, ValueError)):
+                EnvRunner(given, **wrong)
+        gc.collect()
+        assert not env.closed
+        assert not single.closed
+
+    def test_environment_that_was_made_for_nothing_is_closed(self) -> None:
+        made: list[Counting] = []
+
+        def make() -> Counting:
+            made.append(Counting())
+            return made[-1]
+
+        with pytest.raises(ValueError, match="FrameStack"):
+            EnvRunner(make, num_envs=2, env_to_module=FrameStack({"camera": 4}))
+        assert len(made) >= 2
+        assert [env.closed for env in made[:2]] == [True, True]
+
     def test_time_limit_truncates_and_keeps_the_final_observation(self) -> None:
         def make() -> gym.Env[Any, Any]:
             return gym.wrappers.TimeLimit(Counting(lengths=[100]), 4)
@@ -497,8 +531,8 @@ def bad_calls() -> Iterator[Any]:
     )
     yield sample(), ValueError, f"{both}num_timesteps=None and num_episodes=None"
     yield sample(num_timesteps=1, num_episodes=2), ValueError, f"{both}num_timesteps=1 and num_episodes=2"
-    yield sample(num_timesteps=0), ValueError, "EnvRunner: num_timesteps must be >= 1, got 0"
-    yield sample(num_episodes=2.0), TypeError, "EnvRunner: num_episodes must be an integer, got 2.0"
+    yield sample(num_timesteps=0), ValueError, "EnvRunner.sample: num_timesteps must be >= 1, got 0"
+    yield sample(num_episodes=2.0), TypeError, "EnvRunner.sample: num_episodes must be an integer, got 2.0"
 
 
 @pytest.mark.parametrize(("call", "error", "message"), list(bad_calls()))

@@ -15,12 +15,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from ringback import EnvRunner, ReplayBuffer
 from ringback.connectors import (
     AddObservations,
+    Columns,
     Connector,
     ConnectorPipeline,
     SampleActions,
     ToNumpy,
     ToTensor,
 )
+from ringback.errors import EnvError
 from tests.counting import (
     MODES,
     Counting,
@@ -169,6 +171,16 @@ class TestWhatPiecesGet:
             assert pipeline.input_action_space == Counting.action_space
             assert runner.module_to_env.input_action_space == Counting.action_space
 
+    def test_pipelines_without_pieces_are_taken_too(self) -> None:
+        def module(batch: dict[str, Any]) -> dict[str, Any]:
+            return {"actions": np.array([3]), "columns": np.array([len(batch)])}
+
+        into, out = ConnectorPipeline(), ConnectorPipeline()
+        with EnvRunner(Counting(), module, env_to_module=into, module_to_env=out) as runner:
+            assert (runner.env_to_module, runner.module_to_env) == (into, out)
+            (chunk, *_) = runner.sample(num_timesteps=2)
+        assert plain(chunk.get_extra_model_outputs("columns")) == [0, 0]
+
     def test_lookback_is_what_the_pieces_read(self) -> None:
         with EnvRunner(lanes(Counting, 1, DISABLED), constant, env_to_module=observing(Remembering())) as runner:
             assert runner.lookback == 3
@@ -198,6 +210,61 @@ class TestWhatPiecesGet:
         assert batches == [
             [[-1.0, -1.0, -1.0]], [[-1.0, -1.0, 1.0]], [[-1.0, 1.0, 2.0]], [[1.0, 2.0, 3.0]], [[2.0, 3.0, 4.0]],
         ]  # fmt: skip
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("tensors", [False, True])
+    def test_infos_reach_the_module_as_a_list(self, tensors: bool, mode: AutoresetMode) -> None:
+        class Informing(Connector):
+            def __call__(self, *, batch: dict[str, Any], episodes: Sequence[Any], **kwargs: Any) -> dict[str, Any]:
+                for episode in episodes:
+                    self.add_batch_item(batch, Columns.INFOS, episode.get_infos(-1), episode)
+                return batch
+
+        seen: list[Any] = []
+
+        def module(batch: dict[str, Any]) -> dict[str, Any]:
+            assert type(batch["infos"]) is list
+            assert len(batch["infos"]) == len(batch["obs"])
+            seen.extend(zip(batch["obs"][:, 0].tolist(), map(plain, batch["infos"]), strict=True))
+            return {"actions": np.full(len(batch["obs"]), 3)}
+
+        pieces = observing(Informing(), *([ToTensor()] if tensors else []))
+        with EnvRunner(lanes(Counting, 2, mode), module, env_to_module=pieces) as runner:
+            chunks = [chunk for n in (1, 30) for chunk in runner.sample(num_timesteps=n)]
+        rows = [row for chunk in chunks for row in rows_of(chunk)]
+        assert sorted(seen, key=str) == sorted(((row[1][0], row[7]) for row in rows), key=str)
+        assert {len(info) for _, info in seen} == {1, 2, 3}  # they are ragged
+
+    def test_lookback_is_checked_again_when_a_piece_came_later(self) -> None:
+        message = "EnvRunner.sample: lookback must be >= 3 for Remembering, got 1; pass EnvRunner(lookback=3)"
+        for name in ("env_to_module", "module_to_env"):
+            for module in (constant, None):
+                with EnvRunner(Counting(lengths=[9]), module) as runner:
+                    (first,) = runner.sample(num_timesteps=2)
+                    getattr(runner, name).append(Remembering())
+                    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+                        runner.sample(num_timesteps=1)
+                    getattr(runner, name).remove(Remembering)
+                    (second,) = runner.sample(num_timesteps=1)  # nothing has happened
+                    assert (second.id_, second.t_started) == (first.id_, 2)
+        with EnvRunner(Counting(lengths=[9]), constant, lookback=3) as runner:
+            runner.env_to_module.append(Remembering())
+            assert len(runner.sample(num_timesteps=5)[0]) == 5
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("force_reset", [False, True])
+    def test_pieces_that_come_later_see_random_play_too(self, force_reset: bool, mode: AutoresetMode) -> None:
+        watching = Watching()
+        with EnvRunner(lanes(Counting, 2, mode)) as runner:
+            runner.sample(num_timesteps=4)
+            runner.env_to_module.append(watching)
+            chunks = runner.sample(num_timesteps=20, force_reset=force_reset)
+        seen = Counter(one for call in watching.calls for one in call["seen"])
+        played = {(chunk.id_, t) for chunk in chunks for t in range(chunk.t_started, chunk.t + 1)}
+        assert {id_: t for id_, t in seen.keys() - played} == {id_: 0 for id_, _ in seen.keys() - played}  # just begun
+        assert seen.keys() >= played
+        assert max(seen.values()) == 1
+        assert {chunk.t_started > 0 for chunk in chunks} == {False} if force_reset else {False, True}
 
     def test_one_piece_and_what_is_none(self) -> None:
         with EnvRunner(Counting(), constant, env_to_module=AddObservations()) as runner:
@@ -313,6 +380,81 @@ class TestTorch:
             assert all(taken)
             assert len(taken) >= 6
 
+    def test_exchange_keeps_the_pipeline_with_its_pieces_and_spaces(self) -> None:
+        import torch
+
+        class Net(torch.nn.Module):
+            def forward(self, batch: dict[str, Any]) -> dict[str, Any]:
+                assert isinstance(batch["obs"], torch.Tensor)
+                return {"actions": torch.full((len(batch["obs"]),), 5)}
+
+        def check(*kinds: type[Connector]) -> None:
+            assert runner.env_to_module is pipeline
+            assert [type(piece) for piece in pipeline] == list(kinds)
+            assert [piece.input_observation_space for piece in pipeline] == [Counting.observation_space] * len(kinds)
+            assert [piece.input_action_space for piece in pipeline] == [Counting.action_space] * len(kinds)
+            assert runner.sample(num_timesteps=4)
+
+        with EnvRunner(lanes(Counting, 2, DISABLED), constant) as runner:
+            pipeline = runner.env_to_module
+            pipeline.append(first := Watching())
+            check(AddObservations, Watching)
+            runner.module = lambda batch: constant(batch)
+            check(AddObservations, Watching)
+            runner.module = Net()
+            check(AddObservations, Watching, ToTensor)
+            pipeline.append(Watching())
+            runner.module = Net()
+            check(AddObservations, Watching, ToTensor, Watching)
+            runner.module = constant
+            check(AddObservations, Watching, Watching)
+            runner.module = None
+            check(AddObservations, Watching, Watching)
+            runner.module = Net()
+            check(AddObservations, Watching, Watching, ToTensor)
+        seen = Counter(one for call in first.calls for one in call["seen"])
+        assert max(seen.values()) == 1
+        assert len(seen) >= 7 * 4
+
+    @pytest.mark.parametrize("callbacks", [None, {"on_episode_step": lambda: None}])
+    @pytest.mark.parametrize("mode", MODES)
+    def test_module_acts_on_the_present_after_random_play(self, mode: AutoresetMode, callbacks: Any) -> None:
+        seen: list[Any] = []
+
+        def module(batch: dict[str, Any]) -> dict[str, Any]:
+            seen.extend(plain(batch["obs"]))
+            return {"actions": np.full(len(batch["obs"]), 3)}
+
+        with EnvRunner(lanes(Counting, 2, mode), callbacks=callbacks) as runner:
+            starts = []
+            for _ in range(4):
+                runner.module = None
+                runner.sample(num_timesteps=7)
+                runner.module = module
+                chunks = runner.sample(num_timesteps=5)
+                starts += [plain(observation) for chunk in chunks for observation in chunk.get_observations()[:-1]]
+        assert sorted(seen) == sorted(starts)
+
+    def test_exchange_leaves_a_pipeline_that_was_given_alone(self) -> None:
+        import torch
+
+        with EnvRunner(lanes(Counting, 2, DISABLED), constant, env_to_module=observing()) as runner:
+            runner.module = torch.nn.Identity()
+            assert [type(piece) for piece in runner.env_to_module] == [AddObservations]
+
+    def test_tensors_of_bfloat16_need_no_piece(self) -> None:
+        import torch
+
+        def module(batch: dict[str, Any]) -> dict[str, Any]:
+            rows = torch.as_tensor(batch["obs"]).to(torch.bfloat16)
+            return {"actions": torch.full((len(rows),), 4), "value": {"half": rows * 0.5}}
+
+        with EnvRunner(lanes(Counting, 1, DISABLED), module, module_to_env=[SampleActions()]) as runner:
+            (episode,) = runner.sample(num_timesteps=2)
+        assert plain(episode.get_actions()) == [4, 4]
+        values = [value["half"] for value in episode.get_extra_model_outputs("value")]
+        assert (plain(tuple(values)), values[0].dtype) == (([0.0], [0.5]), np.float32)
+
 
 class TestCallbacks:
     @staticmethod
@@ -417,9 +559,7 @@ def test_chunks_of_a_pipeline_go_into_a_buffer(mode: AutoresetMode) -> None:
         for n in (3, 1, 30, 2):
             for episode in runner.sample(num_timesteps=n):
                 buffer.add_episode(episode)
-    want = [row for lane in range(2) for episode in by_hand(Counting(lane), 60) for row in episode]
     batch = buffer.sample_transitions(len(buffer))
-    known = {(row[1][0], row[3], row[4][0], row[5], row[6]) for row in want}
     got = zip(
         batch.observations.ravel().tolist(),
         batch.rewards.ravel().tolist(),
@@ -429,7 +569,12 @@ def test_chunks_of_a_pipeline_go_into_a_buffer(mode: AutoresetMode) -> None:
         strict=True,
     )
     assert len(buffer) == runner.total_timesteps
-    assert set(got) <= known
+    transitions = sorted(got)
+    for lane in range(2):
+        mine = [row for row in transitions if row[0] // 10_000 == lane]
+        assert len(mine) > 10
+        played = [row for episode in by_hand(Counting(lane), len(mine)) for row in episode]
+        assert mine == sorted((row[1][0], row[3], row[4][0], row[5], row[6]) for row in played)
 
 
 def test_mountain_car_with_a_list_of_actions() -> None:
@@ -508,3 +653,52 @@ class TestUnseenPlay:
         assert plain(tuple(first.get_infos())) == ({}, {"speed": 2}, {"speed": 4}, {"speed": 6})
         assert [plain(one.get_observations()) for one in rest] == [[[4], [5], [6], [7]], [[104], [105], [106], [107]]]
         assert first.get_observations(-1).dtype == np.uint8
+
+    @pytest.mark.parametrize("callbacks", [None, {"on_episode_step": lambda: None}])
+    @pytest.mark.parametrize("wrong", [None, 5])
+    def test_reward_of_a_row_that_is_no_step_means_nothing(self, wrong: int | None, callbacks: Any) -> None:
+        class Unrewarding(gym.vector.VectorEnv[Any, Any, Any]):
+            """Two lanes in NEXT_STEP mode whose rows of resets have NaN as reward; at call `wrong` a step has, too."""
+
+            num_envs = 2
+            metadata: dict[str, Any] = {"autoreset_mode": NEXT_STEP}  # noqa: RUF012
+            single_observation_space = gym.spaces.Box(-1.0, 1e6, (1,), np.float64)
+            single_action_space = gym.spaces.Discrete(2)
+
+            def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+                self.calls = 0
+                self.t, self.episode = np.zeros(2), np.zeros(2)
+                self.ended = np.zeros(2, bool)
+                return self.observe(), {}
+
+            def observe(self) -> Any:
+                return (10_000 * np.arange(2) + 100 * self.episode + self.t)[:, None]
+
+            def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+                self.calls += 1
+                self.t = np.where(self.ended, 0, self.t + 1)
+                self.episode += self.ended
+                rewards = np.where(self.ended, np.nan, 1000 * self.episode + self.t)
+                self.ended = self.t == [3, 4]
+                if self.calls == wrong:
+                    rewards[0] = np.nan
+                return self.observe(), rewards, self.ended, self.ended & False, {}
+
+        with EnvRunner(Unrewarding(), callbacks=callbacks) as runner:
+            if wrong is None:
+                chunks = runner.sample(num_timesteps=20)
+                assert 20 <= sum(map(len, chunks)) <= 21
+            else:
+                with pytest.raises(EnvError, match="sub-environment 0: the reward must be a number, got nan at step 1"):
+                    runner.sample(num_timesteps=20)
+        if wrong is None:
+            for lane, episodes in joined(chunks).items():
+                assert [[row[1][0] for row in rows] for rows in episodes] == [
+                    [10_000.0 * lane + 100 * number + t for t in range(len(rows))]
+                    for number, rows in enumerate(episodes)
+                ]
+                assert [len(rows) for rows in episodes[:-1]] == [3 + lane] * (len(episodes) - 1)
+                assert [[row[3] for row in rows] for rows in episodes] == [
+                    [1000.0 * number + t + 1 for t in range(len(rows))] for number, rows in enumerate(episodes)
+                ]
+                assert all(rows[-1][5] for rows in episodes[:-1])

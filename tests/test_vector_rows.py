@@ -106,6 +106,43 @@ class TestStepsAndStarts:
         reader.reset()
         assert not reader.waiting.any()
 
+    def test_only_disabled_asks_for_resets(self) -> None:
+        final = objects(np.array([3], np.float32), None, None)
+        for mode in MODES:
+            reader = rows(mode)
+            assert (reader.must_reset, read(reader, column(1, 2, 3), flags(0, 0, 0)).to_reset) == (None, None)
+            step = read(reader, column(3, 7, 8), flags(1, 0, 0), {"final_obs": final})
+            for mask in (step.to_reset, reader.must_reset):
+                assert plain(mask) == ([True, False, False] if mode is DISABLED else None)
+        reader.reset(flags(1, 0, 0))
+        assert reader.must_reset is None
+
+    def test_nan_is_looked_for_in_steps_only(self) -> None:
+        def nans(rewards: Any, ends: Any) -> Any:
+            step = reader.read(column(3, 7, 8), np.array(rewards), ends, flags(0, 0, 0), {})
+            reader.accept(step)
+            return plain(step.nan_rewards())
+
+        nan, inf = np.nan, np.inf
+        reader = rows(NEXT_STEP)
+        assert nans([1.0, 2.0, 3.0], flags(0, 0, 0)) is None
+        assert nans([inf, -inf, 3.0], flags(0, 0, 0)) is None
+        assert nans([1.0, nan, 3.0], flags(1, 0, 0)) == [False, True, False]
+        assert nans([nan, 2.0, 3.0], flags(0, 1, 0)) is None
+        assert nans([nan, nan, nan], flags(0, 0, 0)) == [True, False, True]
+
+    def test_what_is_shown_is_the_successor_but_for_ends_of_same_step(self) -> None:
+        final = objects(None, np.array([8], np.float32), None)
+        for mode in MODES:
+            observations = column(3, 100, 8)
+            step = read(rows(mode), observations, flags(0, 1, 0), {"final_obs": final})
+            after, shown = step.successors(), step.shown()
+            after_rows, shown_rows = step.successor_rows(), step.shown_rows()
+            observations[:] = -1.0
+            led_to = [[3], [8], [8]] if mode is SAME_STEP else [[3], [100], [8]]
+            assert (plain(after), plain(shown)) == (led_to, [[3], [100], [8]])
+            assert (list(map(plain, after_rows)), list(map(plain, shown_rows))) == (led_to, [[3], [100], [8]])
+
     @pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
     def test_mode_may_be_declared_by_its_name(self, mode: str) -> None:
         assert rows(mode).mode is AutoresetMode(mode)

@@ -22,8 +22,6 @@ from ringback.errors import MissingExtraError
 
 __all__ = ["main"]
 
-EPISODES = 20  # of the final evaluation
-
 TRAIN = """\
 Train an agent on a gymnasium environment with a Box observation. What it learns by is chosen by the actions:
 
@@ -340,7 +338,7 @@ def _train(arguments: argparse.Namespace) -> int:
     try:
         network = program.load(folder.model)[0]
         env = training.environment(settings)
-        returns = program.evaluate(network, env, EPISODES, seed=(settings.seed, training.TEST))
+        returns = program.evaluate(network, env, training.TEST_EPISODES, seed=(settings.seed, training.TEST))
     except KeyboardInterrupt:
         print(f"ringback train: interrupted; the model is in {folder.model}", file=sys.stderr)
         return 130
@@ -348,7 +346,7 @@ def _train(arguments: argparse.Namespace) -> int:
     config["result"] = {"ended": result.reason, "steps": result.step, "mean_return": mean, "returns": returns}
     folder.write_config(config)
     print(f"run folder {folder.path}")
-    print(f"mean return {mean:.1f} over {EPISODES} episodes", flush=True)
+    print(f"mean return {mean:.1f} over {len(returns)} episodes", flush=True)
     return 0
 
 
@@ -396,6 +394,16 @@ def _no_example(arguments: argparse.Namespace) -> int:
     return 2
 
 
+def _folder(path: Path, where: str, begin: Callable[[Path], None]) -> Path:
+    """Make a folder, and begin what goes into it: that it cannot be written should be known before the work is done."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        begin(path)
+    except OSError as error:
+        raise _UsageError(f"{where}: --out must be a folder to write to, got {str(path)!r}; {error}") from None
+    return path
+
+
 def _cliffwalk(arguments: argparse.Namespace) -> int:
     where = "ringback example blind-cliffwalk"
     for package in ("matplotlib", "tqdm"):
@@ -404,12 +412,7 @@ def _cliffwalk(arguments: argparse.Namespace) -> int:
 
     from ringback.examples import blind_cliffwalk as cliff
 
-    folder: Path = arguments.out
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        cliff.write([], folder / "blind_cliffwalk.csv")
-    except OSError as error:
-        raise _UsageError(f"{where}: --out must be a folder to write to, got {str(folder)!r}; {error}") from None
+    folder = _folder(arguments.out, where, lambda path: cliff.write([], path / "blind_cliffwalk.csv"))
     sizes = range(2, arguments.max_states + 1)
     rows: list[cliff.Row] = []
     total = len(cliff.KINDS) * arguments.seeds * sum(2**n for n in sizes)
@@ -454,15 +457,10 @@ def _masked_cartpole(arguments: argparse.Namespace) -> int:
     from ringback.examples.training import Progress
 
     torch.set_num_threads(1)  # more are slower with a network this small
-    folder: Path = arguments.out
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        masked.write([], folder / "masked_cartpole.csv")
-    except OSError as error:
-        raise _UsageError(f"{where}: --out must be a folder to write to, got {str(folder)!r}; {error}") from None
+    folder = _folder(arguments.out, where, lambda path: masked.write([], path / "masked_cartpole.csv"))
     changes = {} if arguments.steps is None else {"steps": arguments.steps}
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
-    runs: list[masked.Run] = []
+    runs: list[masked.Outcome] = []
     total = len(seeds) * sum(masked.settings(kind, 0, **changes).steps for kind in masked.KINDS)
     interrupted = False
     with tqdm(total=total, unit="step", desc="masked-cartpole", mininterval=0.25) as bar:

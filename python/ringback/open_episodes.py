@@ -138,8 +138,7 @@ class StepLog:
                 (len(self), perf_counter(), step.ended, step.terminations.copy(), step.truncations.copy())
             )
         if step.starts is not None:
-            first = successors if not step.finals else step.observations.copy()
-            self.add_starts(step.starts, first, step.start_infos() if step.has_infos else None)
+            self.add_starts(step.starts, step.shown(), step.start_infos() if step.has_infos else None)
 
     def add_starts(self, starts: Any, observations: Any, infos: list[dict[str, Any]] | None) -> None:
         """Log the starts that came with the last step, or after it; the arrays are kept."""
@@ -171,8 +170,7 @@ class StepLog:
                     chunk = SingleAgentEpisode(
                         observation_space=self._observation_space, action_space=self._action_space
                     )
-                    chunk.add_env_reset(first[index].copy(), {} if infos is None else infos[index])
-                    chunk._start_time = began
+                    chunk.add_env_reset(first[index].copy(), {} if infos is None else infos[index], at=began)
                     lanes[index] = OpenEpisode(index, chunk, began), position
                 position, began, starting, first, infos = next(starts)
 
@@ -197,14 +195,16 @@ class StepLog:
             return
         index = episode.env_index
         observations, actions, rewards = columns
-        infos: list[dict[str, Any]] = [{} for _ in range(begin, end)]
+        infos = None
         if self._infos:
             infos = [self._infos[k][index] if k in self._infos else {} for k in range(begin, end)]
-        episode.chunk._add_rows(
+        terminated, truncated = how
+        episode.chunk.add_env_steps(
             list(observations[begin:end, index].copy()),  # views of an array that no other episode sees
             list(actions[begin:end, index].copy()),
             rewards[begin:end, index].tolist(),
             infos,
-            *how,
-            now,
+            terminated=terminated,
+            truncated=truncated,
+            at=now,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import VectorEnv
 
 from ringback.episodes.structure import map_pair, map_structure
 from ringback.errors import EnvError
@@ -51,7 +51,8 @@ class VectorRecorder:
     whose episode has ended. What is kept is a copy: an environment may reuse its arrays (``copy=False``).
 
     In mode `SAME_STEP` gymnasium keeps the final observation by reference over the reset: an environment that writes
-    each observation into one array has overwritten it there before anybody can see it.
+    each observation into one array has overwritten it. Where it runs in this process that raises; in a worker process
+    nobody can see it.
 
     Not thread-safe, but for the buffer.
 
@@ -168,9 +169,9 @@ class VectorRecorder:
         rows = self._rows
         if self._observations is None:
             raise RuntimeError(f"{where}: recorder.reset must be called first, got a step before any reset")
-        if rows.mode is AutoresetMode.DISABLED and rows.waiting.any():
+        if rows.must_reset is not None:
             raise RuntimeError(
-                f"{where}: sub-environments {np.flatnonzero(rows.waiting).tolist()} must be reset after the end of "
+                f"{where}: sub-environments {np.flatnonzero(rows.must_reset).tolist()} must be reset after the end of "
                 "their episodes, got another step; call recorder.reset(observations, mask=...)"
             )
         try:
@@ -180,7 +181,7 @@ class VectorRecorder:
         except EnvError as error:
             raise in_recorder(error, where) from None
         ids = self._add(step.steps, actions, step.rewards, successors, step.terminations, step.truncations, extras)
-        self._observations = successors if not step.finals else owned(observations)
+        self._observations = step.shown()
         rows.accept(step)
         return ids
 

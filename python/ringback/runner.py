@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import itertools
 import operator
 import sys
@@ -14,22 +13,41 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, VectorEnv
 
-from ringback.connectors import AddObservations, Connector, ConnectorPipeline, SampleActions, ToNumpy, ToTensor, stacked
+from ringback.callbacks import Callbacks
+from ringback.connectors import (
+    AddObservations,
+    Connector,
+    ConnectorPipeline,
+    RemoveTimeDim,
+    SampleActions,
+    ToNumpy,
+    ToTensor,
+    stacked,
+)
+from ringback.connectors.batching import batched, without_tensors
 from ringback.episodes import SingleAgentEpisode
-from ringback.episodes.structure import leaves, map_structure
+from ringback.episodes.structure import leaves, map_structure, unstack
 from ringback.errors import EnvError
 from ringback.open_episodes import EpisodeRecord, OpenEpisode, StepLog
 from ringback.random_actions import RandomActions, stack_actions
-from ringback.vector_calls import close_envs, failed_index, guard_workers, original, stop_workers, worker_end
+from ringback.seeds import SeedPlan, as_index, reset_seed
+from ringback.vector_calls import (
+    close_envs,
+    failed_index,
+    guard_workers,
+    make_vector_env,
+    original,
+    stop_workers,
+    worker_end,
+)
 from ringback.vector_rows import VectorRows, VectorStep, info_rows, leaf_rows, row_splitter
 
 __all__ = ["EnvRunner", "EpisodeRecord"]
 
 Module = Callable[[dict[str, Any]], Mapping[str, Any]]
 BY_ENV = operator.attrgetter("env_index")
-EVENTS = ("on_episode_start", "on_episode_step", "on_episode_end")
 
 
 class EnvRunner:
@@ -63,7 +81,8 @@ class EnvRunner:
         a ``torch.nn.Module``).
     module_to_env : ConnectorPipeline, Connector or sequence of Connector, optional
         Makes the actions of the module's outputs. ``actions`` goes into the episodes; the environment gets
-        ``actions_for_env`` if there is such a column. Default: to NumPy, then sampling.
+        ``actions_for_env`` if there is such a column. Default: to NumPy, without a time axis that `AddTimeDim` added,
+        then sampling.
     explore : bool, default True
         Whether actions are sampled, or the best ones taken.
     callbacks : object, mapping or sequence of these, optional
@@ -94,9 +113,10 @@ class EnvRunner:
     Raises
     ------
     TypeError
-        If `env`, `seed` or a pipeline is none of the above.
+        If `env`, `seed`, `callbacks` or a pipeline is none of the above.
     ValueError
-        If `num_envs` or `lookback` is out of range, or a vector environment does not say its autoreset mode.
+        If `num_envs` or `lookback` is out of range, or a vector environment does not say its autoreset mode. An
+        environment that was handed over is left open then.
 
     Notes
     -----
@@ -109,7 +129,8 @@ class EnvRunner:
     ``generators`` (a `numpy.random.Generator` for each of them, its own, which rows without a step leave alone).
 
     In mode `SAME_STEP` gymnasium keeps the final observation by reference over the reset: an environment that writes
-    each observation into one array has overwritten it there before anybody can see it.
+    each observation into one array has overwritten it. Where it runs in this process that raises; in a worker process
+    nobody can see it.
 
     References
     ----------
@@ -137,44 +158,55 @@ class EnvRunner:
         explore: bool = True,
         callbacks: Any = None,
     ) -> None:
+        where = "EnvRunner"
         self._seeds = SeedPlan(seed)
-        self._given_to_module = as_pipeline(env_to_module, "env_to_module")
-        self.module_to_env = as_pipeline(module_to_env, "module_to_env") or ConnectorPipeline(
-            [ToNumpy(), SampleActions()]
+        self._callbacks = Callbacks(callbacks)
+        self._is_given = env_to_module is not None
+        self._default_pieces: list[Connector] = [] if self._is_given else [AddObservations()]
+        self.env_to_module = as_pipeline(env_to_module if self._is_given else self._default_pieces, "env_to_module")
+        self.module_to_env = as_pipeline(
+            [ToNumpy(), RemoveTimeDim(), SampleActions()] if module_to_env is None else module_to_env, "module_to_env"
         )
-        self.lookback = enough_lookback(lookback, (self._given_to_module, self.module_to_env))
-        self.env = make_vector_env(env, None if num_envs is None else as_count("num_envs", num_envs, minimum=1))
-        self._rows = VectorRows(self.env, "EnvRunner")
+        needed = max([1, *(piece.lookback for piece in self._pieces)])
+        self.lookback = needed if lookback is None else as_count(where, "lookback", lookback, minimum=0)
+        self._check_lookback(where)
+        self._batch: dict[str, Any] | None = None  # for the next call of the module
+        number = None if num_envs is None else as_count(where, "num_envs", num_envs, minimum=1)
+        with contextlib.ExitStack() as undo:
+            self.env = make_vector_env(env, number)
+            if not isinstance(env, gym.Env | VectorEnv):
+                undo.callback(close_envs, self.env)
+            self._rows = VectorRows(self.env, where)
+            self.num_envs = self.env.num_envs
+            self.observation_space: gym.Space[Any] = self.env.single_observation_space
+            self.action_space: gym.Space[Any] = self.env.single_action_space
+            self._generators = [np.random.default_rng(self._seeds.of(index)[1]) for index in range(self.num_envs)]
+            self._random = RandomActions(self.action_space, self._generators)
+            self._split_actions = row_splitter(self.action_space)
+            self._fillers: list[Any] = self._split_actions(
+                self._random.draw(np.zeros(self.num_envs, bool))
+            )  # actions for rows that need none
+            for pipeline in (self.env_to_module, self.module_to_env):
+                pipeline.input_action_space = self.action_space
+                pipeline.input_observation_space = self.observation_space
+            self.module = module
+            undo.pop_all()
         guard_workers(self.env)
         self._close = weakref.finalize(self, close_envs, self.env)
-        self.num_envs = self.env.num_envs
-        self.observation_space: gym.Space[Any] = self.env.single_observation_space
-        self.action_space: gym.Space[Any] = self.env.single_action_space
         self.explore = explore
         self.finished: list[EpisodeRecord] = []
         self.total_timesteps = 0
         self.total_episodes = 0
         self.dropped_timesteps = 0
-        self._generators = [np.random.default_rng(self._seeds.of(index)[1]) for index in range(self.num_envs)]
-        self._random = RandomActions(self.action_space, self._generators)
-        self._split_actions = row_splitter(self.action_space)
-        self._fillers: list[Any] = self._split_actions(
-            self._random.draw(np.zeros(self.num_envs, bool))
-        )  # actions for rows that need none
-        self._callbacks = Callbacks(callbacks)
         self._live: list[OpenEpisode] = []  # in order of sub-environment
         self._ended: list[OpenEpisode] = []  # in this call of `sample`, in order of their ends
         self._log: StepLog | None = None  # of steps that are not in the chunks so far
         self._quota: list[int] | None = None  # how many more episodes each sub-environment may begin; None: any number
-        self._batch: dict[str, Any] | None = None  # for the next call of the module
         self._shared: dict[str, Any] = {}
+        self._transforms = False  # whether anybody wants the observations that come out of the first pipeline
         self._needs_reset = True
         self._resets = 0
         self._explore = explore
-        self.module = module
-        for pipeline in (self.env_to_module, self.module_to_env):
-            pipeline.input_action_space = self.action_space
-            pipeline.input_observation_space = self.observation_space
 
     @property
     def module(self) -> Module | None:
@@ -189,11 +221,25 @@ class EnvRunner:
         if "torch" in sys.modules and isinstance(module, sys.modules["torch"].nn.Module):
             self._inference = sys.modules["torch"].no_grad
             device = next((parameter.device for parameter in module.parameters()), "cpu")
-        if self._given_to_module is None:
-            self._batch = None
-            self.env_to_module = default_to_module(device)
-        else:
-            self.env_to_module = self._given_to_module
+        if not self._is_given:
+            self._adapt_pipeline(device)
+
+    def _adapt_pipeline(self, device: Any) -> None:
+        """Let the pipeline that was not given end in tensors on a device, or, for None, without them."""
+        mine = next((piece for piece in self._default_pieces if isinstance(piece, ToTensor)), None)
+        if device is not None and mine is not None:
+            mine.device = sys.modules["torch"].device(device)
+        elif device is not None:
+            mine = ToTensor(device=device)
+            self.env_to_module.append(mine)
+            self._default_pieces.append(mine)
+        elif mine is not None:
+            self._default_pieces.remove(mine)
+            if mine in self.env_to_module:
+                self.env_to_module.remove(ToTensor)
+        # The batch that is there has gone through the pipeline, which must not see its observations again.
+        if self._batch is not None and mine is not None:
+            self._batch = (ToNumpy() if device is None else mine)(batch=self._batch, episodes=[])
 
     def sample(
         self,
@@ -217,7 +263,8 @@ class EnvRunner:
         force_reset : bool, default False
             Begin with a reset: the open episodes do not go on.
         explore : bool, optional
-            In the place of `explore`, for this call.
+            In the place of `explore`, for this call. The batch for the first action, where it is kept from the call
+            before, was made with that call's.
 
         Returns
         -------
@@ -227,8 +274,14 @@ class EnvRunner:
 
         Raises
         ------
+        TypeError
+            If a number is no integer, or the module returns no mapping or no actions.
         ValueError
-            If not exactly one of `num_timesteps` and `num_episodes` is given, or it is below 1.
+            If not exactly one of `num_timesteps` and `num_episodes` is given, or it is below 1; if a piece reads more
+            steps back than `lookback`; if the module's outputs do not have one row for each open episode, or actions
+            cannot be made of them.
+        EpisodeError
+            If a piece asks for what its episode or its batch does not have.
         EnvError
             If an environment raises, or gives NaN as reward or observations that do not fit its space. It names the
             sub-environment and the step, and has the episodes so far.
@@ -240,15 +293,20 @@ class EnvRunner:
         After an exception the next call begins with a reset. Worker processes are ended by an `EnvError`, and the
         runner is closed then.
         """
+        where = "EnvRunner.sample"
         if (num_timesteps is None) == (num_episodes is None):
             raise ValueError(
-                "EnvRunner.sample: exactly one of num_timesteps and num_episodes must be given, "
+                f"{where}: exactly one of num_timesteps and num_episodes must be given, "
                 f"got num_timesteps={num_timesteps!r} and num_episodes={num_episodes!r}"
             )
-        timesteps = None if num_timesteps is None else as_count("num_timesteps", num_timesteps, minimum=1)
-        episodes = None if num_episodes is None else as_count("num_episodes", num_episodes, minimum=1)
+        timesteps = None if num_timesteps is None else as_count(where, "num_timesteps", num_timesteps, minimum=1)
+        episodes = None if num_episodes is None else as_count(where, "num_episodes", num_episodes, minimum=1)
         if not self._close.alive:
-            raise RuntimeError("EnvRunner.sample: the runner must be open, got a closed one")
+            raise RuntimeError(f"{where}: the runner must be open, got a closed one")
+        self._check_lookback(where)
+        self._transforms = (
+            self._module is not None or self._is_given or list(self.env_to_module) != self._default_pieces
+        )
         self.finished = []
         self._explore = self.explore if explore is None else explore
         try:
@@ -267,6 +325,9 @@ class EnvRunner:
         """Close the environment; a second call does nothing."""
         self._close()
 
+    def __reduce__(self) -> Any:
+        raise TypeError("EnvRunner cannot be copied or pickled; make another one, with the same seed or one of its own")
+
     def __enter__(self) -> EnvRunner:
         return self
 
@@ -283,6 +344,8 @@ class EnvRunner:
     def _sample_timesteps(self, num_timesteps: int, force_reset: bool) -> list[SingleAgentEpisode]:
         if force_reset or self._needs_reset:
             self._reset(None)
+        elif self._batch is None:
+            self._prepare()  # nobody wanted it before
         if self._is_watched or not StepLog.suits(self.observation_space, self.action_space):
             taken = 0
             while taken < num_timesteps:
@@ -317,24 +380,26 @@ class EnvRunner:
 
     @property
     def _is_watched(self) -> bool:
+        """Whether anybody looks at episodes while they are played."""
         return self._transforms or bool(self._callbacks)
 
     def _play_unseen(self, num_timesteps: int) -> None:
         """Play at least so many env steps with random actions, and make episodes of them at the end."""
         self._log = log = StepLog(self.observation_space, self.action_space)
+        self._batch = None
         rows = self._rows
         taken = 0
         while taken < num_timesteps:
             playing = rows.playing
             actions = self._random.draw(playing)
             step, successors = self._step_envs(actions)
-            if has_nan(step.rewards):
+            if step.nan_rewards() is not None:
                 self._settle()
                 split = self._split_actions(actions)
                 self._store(step, step.successor_rows(), [split[episode.env_index] for episode in self._live])
             log.add(step, successors, actions)
-            if step.num_ended and rows.mode is AutoresetMode.DISABLED:
-                log.add_starts(step.ended, *self._reset_envs(step.ended))
+            if step.to_reset is not None:
+                log.add_starts(step.to_reset, *self._reset_envs(step.to_reset))
             taken += self.num_envs if playing is None else int(np.count_nonzero(playing))
         self._settle()
 
@@ -370,7 +435,7 @@ class EnvRunner:
         self.dropped_timesteps += played - len(live)
         self._store(step, observations, actions, extras)
         stepped = self._live
-        started = self._start(step, observations)
+        started = self._start(step)
         self._prepare()
         self._call_back("on_episode_step", stepped)
         self._call_back("on_episode_start", started)
@@ -386,7 +451,8 @@ class EnvRunner:
         """Add a step to each open episode, and take those that end with it out of the open ones."""
         rewards, infos = step.rewards.tolist(), step.step_infos()
         terminations, truncations = step.terminations.tolist(), step.truncations.tolist()
-        spoiled = [one for one in self._live if np.isnan(rewards[one.env_index])] if has_nan(step.rewards) else []
+        nans = step.nan_rewards()
+        spoiled = [] if nans is None else [episode for episode in self._live if nans[episode.env_index]]
         for episode, action, extra in zip(self._live, actions, extras, strict=False):
             if spoiled and episode in spoiled:
                 continue
@@ -418,18 +484,16 @@ class EnvRunner:
             self._call_back("on_episode_step", [episode])
             self._call_back("on_episode_end", [episode])
 
-    def _start(self, step: VectorStep, observations: list[Any]) -> list[OpenEpisode]:
+    def _start(self, step: VectorStep) -> list[OpenEpisode]:
         """Begin the episodes that follow on those that ended."""
-        if step.num_ended and self._rows.mode is AutoresetMode.DISABLED:
+        if step.to_reset is not None:
             if self._quota is not None and not self._live and not any(self._quota):
                 return []  # nobody is going to step any more
-            observations, infos = self._reset_envs(step.ended)
-            return self._begin(np.flatnonzero(step.ended).tolist(), observations, infos)
+            observations, infos = self._reset_envs(step.to_reset)
+            return self._begin(np.flatnonzero(step.to_reset).tolist(), observations, infos)
         if step.starts is None:
             return []
-        if step.finals:
-            observations = self._rows.split(step.observations)
-        return self._begin(np.flatnonzero(step.starts).tolist(), observations, step.start_infos())
+        return self._begin(np.flatnonzero(step.starts).tolist(), step.shown_rows(), step.start_infos())
 
     def _begin(self, indices: Iterable[int], observations: list[Any], infos: list[dict[str, Any]]) -> list[OpenEpisode]:
         """Begin episodes, as far as they are wanted."""
@@ -465,14 +529,21 @@ class EnvRunner:
     # -- the module ----------------------------------------------------------------------------------------------------
 
     @property
-    def _transforms(self) -> bool:
-        """Whether anybody wants the observations that come out of the first pipeline."""
-        return self._module is not None or self._given_to_module is not None
+    def _pieces(self) -> list[Connector]:
+        return [*self.env_to_module, *self.module_to_env]
+
+    def _check_lookback(self, where: str) -> None:
+        """Raise an error if a piece reads more steps than are kept."""
+        for piece in self._pieces:
+            if piece.lookback > self.lookback:
+                hint = "" if where == "EnvRunner" else f"; pass EnvRunner(lookback={piece.lookback})"
+                raise ValueError(
+                    f"{where}: lookback must be >= {piece.lookback} for {piece.name}, got {self.lookback}{hint}"
+                )
 
     def _prepare(self) -> None:
-        """Make the batch of the open episodes, for the next action."""
-        if self._live and self._transforms:
-            self._batch = self._transform(self._live)
+        """Make the batch of the open episodes, for the next action, if anybody wants it."""
+        self._batch = self._transform(self._live) if self._live and self._transforms else None
 
     def _transform(self, episodes: list[OpenEpisode]) -> dict[str, Any]:
         self._shared = {
@@ -486,7 +557,7 @@ class EnvRunner:
             explore=self._explore,
             shared_data=self._shared,
         )
-        return {name: stacked(column) for name, column in batch.items()}
+        return {name: batched(name, column) for name, column in batch.items()}
 
     def _act(self) -> tuple[Any, list[Any], Iterable[dict[str, Any] | None]]:
         """Return E actions for the environment, those of the open episodes one by one, and what is stored with them."""
@@ -502,9 +573,7 @@ class EnvRunner:
             return batch, [actions[index] for index in indices], itertools.repeat(None)
         if not live:
             return stack_actions(self.action_space, self._fillers), [], ()
-        if self._batch is None:
-            self._prepare()
-        batch, self._batch = self._batch, None
+        batch, self._batch = self._transform(live) if self._batch is None else self._batch, None
         columns = {
             name: as_arrays(column)
             for name, column in self.module_to_env(
@@ -537,7 +606,10 @@ class EnvRunner:
             outputs = forward(batch)
         if not isinstance(outputs, Mapping):
             raise TypeError(f'EnvRunner.sample: module must return a dict with "actions", got {type(outputs).__name__}')
-        return {name: stacked(output) if isinstance(output, list) else output for name, output in outputs.items()}
+        return {
+            name: stacked([without_tensors(row) for row in output]) if isinstance(output, list) else output
+            for name, output in outputs.items()
+        }
 
     # -- the environment -----------------------------------------------------------------------------------------------
 
@@ -599,109 +671,12 @@ class EnvRunner:
             self.close()
 
 
-class Callbacks:
-    """The functions of the user that are called when something happens to an episode."""
-
-    def __init__(self, given: Any) -> None:
-        self._functions: dict[str, list[Callable[..., Any]]] = {event: [] for event in EVENTS}
-        for one in given if isinstance(given, list | tuple) else [] if given is None else [given]:
-            found = {
-                event: one.get(event) if isinstance(one, Mapping) else getattr(one, event, None) for event in EVENTS
-            }
-            if not any(map(callable, found.values())):
-                raise TypeError(f"EnvRunner: callbacks must have one of the functions {', '.join(EVENTS)}, got {one!r}")
-            for event, function in found.items():
-                if function is not None:
-                    self._functions[event].append(taking_its_own(function))
-
-    def __bool__(self) -> bool:
-        return any(self._functions.values())
-
-    def has(self, event: str) -> bool:
-        """Tell whether anybody wants to know."""
-        return bool(self._functions[event])
-
-    def __call__(self, event: str, **values: Any) -> None:
-        """Call all functions of an event."""
-        for function in self._functions[event]:
-            function(**values)
-
-
-def taking_its_own(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function so that keyword arguments that it does not take are left out."""
-    parameters = inspect.signature(function).parameters
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return function
-    return lambda **values: function(**{name: value for name, value in values.items() if name in parameters})
-
-
-class SeedPlan:
-    """Independent seeds for each sub-environment, the same however many there are."""
-
-    def __init__(self, seed: int | tuple[int, ...] | None) -> None:
-        parts: tuple[int, ...] | None
-        try:
-            parts = None if seed is None else tuple(map(as_index, seed if isinstance(seed, tuple) else (seed,)))
-        except TypeError:
-            parts = ()
-        if parts == ():
-            raise TypeError(f"EnvRunner: seed must be an integer, a tuple of integers or None, got {seed!r}")
-        if parts is not None and min(parts) < 0:
-            raise ValueError(f"EnvRunner: seed must be >= 0, got {seed!r}")
-        entropy = np.random.SeedSequence(parts[0] if parts else None).entropy
-        self._root = (entropy, tuple(parts[1:]) if parts else ())
-
-    def of(self, index: int, reset: int = 0) -> tuple[int, int]:
-        """Return the seeds of sub-environment `index`: for that reset of the environment, and for random choices."""
-        entropy, key = self._root
-        place = (*key, index, reset) if reset else (*key, index)
-        words = np.random.SeedSequence(entropy, spawn_key=place).generate_state(2)
-        # 31 bits: some environments hand their seed to generators that take no more.
-        return int(words[0]) >> 1, int(words[1]) >> 1
-
-
-def reset_seed(env: VectorEnv[Any, Any, Any], seeds: SeedPlan, reset: int) -> int | list[int]:
-    """Return the seed for a reset of all sub-environments: new ones each time, so that what was played is forgotten."""
-    if isinstance(env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
-        return [seeds.of(index, reset)[0] for index in range(env.num_envs)]
-    return seeds.of(0, reset)[0]  # a native vector environment has one generator
-
-
-def make_vector_env(env: Any, num_envs: int | None) -> VectorEnv[Any, Any, Any]:
-    """Return a vector environment of what the runner was given."""
-    if isinstance(env, VectorEnv):
-        if num_envs not in (None, env.num_envs):
-            raise ValueError(
-                f"EnvRunner: num_envs must be that of the vector environment ({env.num_envs}), got {num_envs}"
-            )
-        return env
-    make: Callable[[], gym.Env[Any, Any]]
-    if isinstance(env, gym.Env):
-        if num_envs not in (None, 1):
-            raise ValueError(
-                f"EnvRunner: num_envs must be 1 for one environment, got {num_envs}; pass a function that makes one"
-            )
-        single: gym.Env[Any, Any] = env
-        make = lambda: single  # noqa: E731
-    elif isinstance(env, str):
-        name = env
-        make = lambda: gym.make(name)  # noqa: E731
-    elif callable(env):
-        make = env
-    else:
-        raise TypeError(
-            "EnvRunner: env must be an id, a function that makes an environment, an environment or a vector "
-            f"environment, got {type(env).__name__}"
-        )
-    return SyncVectorEnv([make] * (num_envs or 1), copy=False, autoreset_mode=AutoresetMode.DISABLED)
-
-
 # ---- pipelines -------------------------------------------------------------------------------------------------------
 
 
-def as_pipeline(given: Any, name: str) -> ConnectorPipeline | None:
-    """Return a pipeline of what the runner was given; None for None."""
-    if given is None or isinstance(given, ConnectorPipeline):
+def as_pipeline(given: Any, name: str) -> ConnectorPipeline:
+    """Return a pipeline of what the runner was given."""
+    if isinstance(given, ConnectorPipeline):
         return given
     pieces = [given] if isinstance(given, Connector) else given
     if not isinstance(pieces, Sequence) or not all(isinstance(piece, Connector) for piece in pieces):
@@ -709,43 +684,14 @@ def as_pipeline(given: Any, name: str) -> ConnectorPipeline | None:
     return ConnectorPipeline(pieces)
 
 
-def default_to_module(device: Any) -> ConnectorPipeline:
-    """Return the pipeline for modules that take observations: arrays, or tensors on a device."""
-    return ConnectorPipeline([AddObservations(), *([] if device is None else [ToTensor(device=device)])])
-
-
-def enough_lookback(given: Any, pipelines: Iterable[ConnectorPipeline | None]) -> int:
-    """Return the lookback that is asked for, or as much as the pipelines read, at least 1."""
-    pieces = [piece for pipeline in pipelines if pipeline is not None for piece in pipeline]
-    if given is None:
-        return max(1, *(piece.lookback for piece in pieces), 1)
-    lookback = as_count("lookback", given, minimum=0)
-    for piece in pieces:
-        if piece.lookback > lookback:
-            raise ValueError(f"EnvRunner: lookback must be >= {piece.lookback} for {piece.name}, got {lookback}")
-    return lookback
-
-
-def has_nan(rewards: Any) -> bool:
-    """Tell whether there is a NaN among a few rewards."""
-    total = sum(rewards.tolist())  # quicker than NumPy for a few, and no NaN can hide in a sum
-    return bool(total != total) and bool(np.isnan(rewards).any())
-
-
 def rows_of(arrays: Any) -> list[Any]:
     """List the rows of a structure of arrays, as copies."""
-    if isinstance(arrays, dict):
-        return [dict(zip(arrays, row, strict=True)) for row in zip(*map(rows_of, arrays.values()), strict=True)]
-    if isinstance(arrays, tuple):
-        return list(zip(*map(rows_of, arrays), strict=True))
-    return leaf_rows(arrays)
+    return unstack(map_structure(leaf_rows, arrays))
 
 
 def as_arrays(column: Any) -> Any:
     """Return a column as a structure of arrays."""
-    return map_structure(
-        lambda leaf: np.asarray(leaf.detach().cpu() if hasattr(leaf, "detach") else leaf), stacked(column)
-    )
+    return column if type(column) is np.ndarray else map_structure(np.asarray, stacked(without_tensors(column)))
 
 
 def check_rows(name: str, column: Any, count: int) -> None:
@@ -758,19 +704,12 @@ def check_rows(name: str, column: Any, count: int) -> None:
             )
 
 
-def as_index(value: Any) -> int:
-    """Return an integer that is no bool."""
-    if isinstance(value, bool | np.bool_):
-        raise TypeError
-    return operator.index(value)
-
-
-def as_count(name: str, value: Any, *, minimum: int) -> int:
+def as_count(where: str, name: str, value: Any, *, minimum: int) -> int:
     """Return an integer argument in its range."""
     try:
         number = as_index(value)
     except TypeError:
-        raise TypeError(f"EnvRunner: {name} must be an integer, got {value!r}") from None
+        raise TypeError(f"{where}: {name} must be an integer, got {value!r}") from None
     if number < minimum:
-        raise ValueError(f"EnvRunner: {name} must be >= {minimum}, got {number}")
+        raise ValueError(f"{where}: {name} must be >= {minimum}, got {number}")
     return number

@@ -1,22 +1,59 @@
-"""How a vector environment fails: which sub-environment did it, and how its worker processes end."""
+"""Making a vector environment, and how it fails: which sub-environment did it, and how its worker processes end."""
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing.connection
 import queue
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from ringback.vector_rows import misfit
 
-__all__ = ["close_envs", "failed_index", "guard_workers", "original", "stop_workers", "worker_end"]
+__all__ = [
+    "close_envs",
+    "failed_index",
+    "guard_workers",
+    "make_vector_env",
+    "original",
+    "stop_workers",
+    "worker_end",
+]
 
 PATIENCE = 5.0  # seconds for a worker process that was told to end
+
+
+def make_vector_env(env: Any, num_envs: int | None) -> VectorEnv[Any, Any, Any]:
+    """Return a vector environment of what the runner was given."""
+    if isinstance(env, VectorEnv):
+        if num_envs not in (None, env.num_envs):
+            raise ValueError(
+                f"EnvRunner: num_envs must be that of the vector environment ({env.num_envs}), got {num_envs}"
+            )
+        return env
+    make: Callable[[], gym.Env[Any, Any]]
+    if isinstance(env, gym.Env):
+        if num_envs not in (None, 1):
+            raise ValueError(
+                f"EnvRunner: num_envs must be 1 for one environment, got {num_envs}; pass a function that makes one"
+            )
+        single: gym.Env[Any, Any] = env
+        make = lambda: single  # noqa: E731
+    elif isinstance(env, str):
+        name = env
+        make = lambda: gym.make(name)  # noqa: E731
+    elif callable(env):
+        make = env
+    else:
+        raise TypeError(
+            "EnvRunner: env must be an id, a function that makes an environment, an environment or a vector "
+            f"environment, got {type(env).__name__}"
+        )
+    return SyncVectorEnv([make] * (num_envs or 1), copy=False, autoreset_mode=AutoresetMode.DISABLED)
 
 
 def failed_index(error: BaseException, envs: VectorEnv[Any, Any, Any]) -> int | None:
@@ -37,7 +74,7 @@ def failed_here(error: BaseException, envs: SyncVectorEnv) -> int | None:
         if id(frame.f_locals.get("self")) in numbers:
             return numbers[id(frame.f_locals["self"])]
     for index, observation in enumerate(getattr(envs, "_env_obs", ())):
-        if observation is not None and not fits(envs.single_observation_space, observation):
+        if not fits(envs.single_observation_space, observation):
             return index
     turns = locals_of(error, envs, "i")
     return turns[-1] if turns else None
@@ -153,5 +190,8 @@ def close_envs(envs: VectorEnv[Any, Any, Any]) -> None:
             stop_workers(envs)  # a call is pending, or somebody is dead: gymnasium's own way would wait or fail
     try:
         envs.close()
+    except OSError:  # a worker died while it was told to close
+        if not isinstance(base, AsyncVectorEnv):
+            raise
     finally:
         stop_workers(envs)

@@ -13,7 +13,7 @@ an episode, or one after the other, and each of the three modes says it differen
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -68,11 +68,18 @@ class VectorRows:
         self.waiting: Mask = np.zeros(self.num_envs, bool)
         self._num_waiting = 0
         self._like = (self.num_envs, *(self.space.shape or ())), self.space.dtype
+        # What the sub-environments returned last, where they run in this process.
+        self._returned: Sequence[Any] = getattr(envs.unwrapped, "_env_obs", ())
 
     @property
     def playing(self) -> Mask | None:
         """Which rows of the next call will be steps, if they are all reset that must be; None: all will be."""
         return None if not self._num_waiting else ~self.waiting
+
+    @property
+    def must_reset(self) -> Mask | None:
+        """Which sub-environments must be reset before the next step; None: none has to be."""
+        return self.waiting if self._num_waiting and self.mode is AutoresetMode.DISABLED else None
 
     def reset(self, mask: Mask | None = None) -> None:
         """Take note of a reset of all sub-environments, or of those in the mask."""
@@ -106,7 +113,8 @@ class VectorRows:
         Raises
         ------
         EnvError
-            If there is not one row for each sub-environment, or an ending row hides its final observation.
+            If there is not one row for each sub-environment, or an ending row hides its final observation, or the reset
+            has overwritten that (seen where the sub-environments run in this process).
         """
         step = VectorStep(self, observations, infos)
         step.rewards, step.terminations, step.truncations = self._one_each(rewards, terminations, truncations)
@@ -116,10 +124,19 @@ class VectorRows:
             step.steps = ~self.waiting
             step.ended &= step.steps
         step.num_ended = step.ended.tobytes().count(1)  # for a few rows quicker than np.count_nonzero
+        if step.num_ended and self.mode is AutoresetMode.DISABLED:
+            step.to_reset = step.ended
         if step.num_ended and self.mode is AutoresetMode.SAME_STEP:
             step.starts = step.ended
             ends = np.flatnonzero(step.ended).tolist()
             step.finals = {index: final_observation(infos, index, self.space) for index in ends}
+            for index, final in step.finals.items():
+                if index < len(self._returned) and have_a_common_array(final, self._returned[index]):
+                    raise EnvError(
+                        "the last observation of an episode must not be in the array of the next one's first, "
+                        "which has overwritten it, got one array for both",
+                        env_index=index,
+                    )
         return step
 
     def _one_each(self, rewards: Any, terminations: Any, truncations: Any) -> tuple[Array, Mask, Mask]:
@@ -159,6 +176,8 @@ class VectorStep:
         Which rows are steps; None: all are.
     starts : ndarray, shape (E,), bool, or None
         Which rows start an episode; None: none does.
+    to_reset : ndarray, shape (E,), bool, or None
+        Which sub-environments whoever steps must reset before the next call; None: none.
     finals : mapping of int to Any
         The last observations of the episodes that ended, where `observations` shows the start of the next one.
     has_infos : bool
@@ -168,6 +187,8 @@ class VectorStep:
     __slots__ = (
         "_infos",
         "_rows",
+        "_shown",
+        "_shown_rows",
         "ended",
         "finals",
         "has_infos",
@@ -177,6 +198,7 @@ class VectorStep:
         "starts",
         "steps",
         "terminations",
+        "to_reset",
         "truncations",
     )
 
@@ -193,22 +215,53 @@ class VectorStep:
         self.observations = observations
         self.steps: Mask | None = None
         self.starts: Mask | None = None
+        self.to_reset: Mask | None = None
         self.finals: Mapping[int, Any] = NO_FINALS
+        self._shown: Any = None
+        self._shown_rows: list[Any] | None = None
+
+    def shown(self) -> Any:
+        """Return what each sub-environment goes on from, of a start its first observation, as arrays; a copy.
+
+        Each call gives the same arrays, and `successors` does too where no row differs.
+        """
+        if self._shown is None:
+            self._shown = owned(self.observations)
+        return self._shown
+
+    def shown_rows(self) -> list[Any]:
+        """Return the same, one item a sub-environment."""
+        if self._shown_rows is None:
+            self._shown_rows = self._rows.split(self.observations)
+        return self._shown_rows
 
     def successors(self) -> Any:
         """Return what each step led to as arrays, shape (E, *D); a copy."""
+        if not self.finals:
+            return self.shown()
         arrays = owned(self.observations)
-        if self.finals:
-            for index, final in self.finals.items():
-                arrays = with_row(arrays, index, final)
+        for index, final in self.finals.items():
+            arrays = with_row(arrays, index, final)
         return arrays
 
     def successor_rows(self) -> list[Any]:
         """Return what each step led to, one item a sub-environment; copies."""
-        rows = self._rows.split(self.observations)
-        for index, final in self.finals.items():
-            rows[index] = fitted(final, rows[index], index)
+        rows = self.shown_rows()
+        if self.finals:
+            rows = rows.copy()
+            for index, final in self.finals.items():
+                rows[index] = fitted(final, rows[index], index)
         return rows
+
+    def nan_rewards(self) -> Mask | None:
+        """Return which steps have NaN as reward; None: none has. What the other rows have there means nothing."""
+        total = sum(self.rewards.tolist())  # quicker than NumPy for a few, and no NaN can hide in a sum
+        if total == total:
+            return None
+        mask: Mask = np.isnan(self.rewards)
+        if self.steps is not None:
+            mask &= self.steps
+        return mask if mask.any() else None
 
     def step_infos(self) -> list[dict[str, Any]]:
         """Return the info of each step, one dict a sub-environment; copies."""
@@ -343,6 +396,15 @@ def final_observation(infos: Mapping[str, Any], index: int, space: gym.Space[Any
             return final
     got = f"infos with {sorted(infos)}" if infos.keys().isdisjoint(FINAL_OBSERVATION) else "None"
     raise EnvError(f'infos["final_obs"] must hold the last observation of an episode, got {got}', env_index=index)
+
+
+def have_a_common_array(a: Any, b: Any) -> bool:
+    """Tell whether two observations of one structure are kept in the same array."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return any(have_a_common_array(value, b.get(key)) for key, value in a.items())
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return any(map(have_a_common_array, a, b))
+    return isinstance(a, np.ndarray) and a is b
 
 
 def row_of(values: Any, index: int, space: gym.Space[Any]) -> Any:

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from hypothesis import strategies as st
 
-from ringback.connectors import Rows
+from ringback.connectors import Connector, ConnectorPipeline, Rows
 from ringback.episodes import SingleAgentEpisode
 from tests.reference.learner import Chunk, Play
 
@@ -89,6 +89,11 @@ def assert_same(got: Any, want: Any) -> None:
     for path, leaf in theirs.items():
         assert ours[path].dtype == leaf.dtype, path
         np.testing.assert_array_equal(ours[path], leaf, err_msg=path)
+
+
+def run(pieces: Sequence[Connector], episodes: list[SingleAgentEpisode], module: Any = None) -> dict[str, Any]:
+    """Make the batch."""
+    return ConnectorPipeline(pieces)(batch={}, episodes=episodes, rl_module=module)
 
 
 @st.composite

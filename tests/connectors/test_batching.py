@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -18,7 +19,9 @@ from ringback.connectors import (
     BatchItems,
     Connector,
     ConnectorPipeline,
+    Flatten,
     ListItems,
+    PreviousActionsRewards,
     ToNumpy,
     ToTensor,
     Unbatch,
@@ -55,6 +58,15 @@ def test_tensors_are_made_of_what_is_batched_and_what_is_not() -> None:
     assert batch["x"]["u"].tolist() == [[1, 2], [7, 8], [3, 4], [5, 6]]
     assert (batch["x"]["u"].dtype, batch["y"].dtype, batch["done"].dtype) == (torch.int64, torch.float32, torch.bool)
     assert batch["infos"] == [{"i": 1}, {"i": 2}]
+
+
+def test_spaces_are_named_where_a_piece_has_arguments_of_its_own() -> None:
+    space: Any = gym.spaces.Discrete(2)
+    assert ToTensor("cpu", input_observation_space=space).observation_space == space
+    kinds: list[Any] = [ToTensor, Flatten]
+    for kind, own in zip(kinds, ("cpu", "obs"), strict=True):
+        with pytest.raises(TypeError, match="positional argument"):
+            kind(own, space)
 
 
 def test_what_no_tensor_can_hold_stays() -> None:
@@ -161,3 +173,18 @@ def test_importing_the_pieces_loads_no_torch_and_making_tensors_names_the_extra(
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "ToTensor: needs the extra 'train' (torch); pip install 'ringback[train]'"
+
+
+@pytest.mark.parametrize("last", [BatchItems(), ToTensor()])
+def test_columns_of_different_rows_are_refused(last: Connector) -> None:
+    """As when a piece of a learner's pipeline was not told that it learns."""
+    episode = SingleAgentEpisode(
+        "a", observations=[100, 101, 102], actions=[1, 0], rewards=[0.5, 1.5], len_lookback_buffer=0
+    )
+    pieces = [AddObservations(as_learner_connector=True), PreviousActionsRewards(one_hot=False)]
+    with pytest.raises(
+        ValueError, match=r"all columns must have one number of rows, got .*'obs': 2, 'prev_actions': 1"
+    ):
+        ConnectorPipeline([*pieces, last])(episodes=[episode])
+    pieces[1] = PreviousActionsRewards(one_hot=False, as_learner_connector=True)
+    assert len(ConnectorPipeline([*pieces, last])(episodes=[episode])["prev_actions"]) == 2

@@ -11,7 +11,21 @@ import numpy as np
 import pytest
 
 from ringback import SingleAgentEpisode
-from ringback.connectors import BatchedArray, Connector, Rows, stacked
+from ringback.connectors import (
+    ActionsToSpace,
+    BatchedArray,
+    BatchItems,
+    Connector,
+    Flatten,
+    ListItems,
+    MeanStdFilter,
+    Rows,
+    SampleActions,
+    ToNumpy,
+    ToTensor,
+    Unbatch,
+    stacked,
+)
 
 
 class Plain(Connector):
@@ -48,6 +62,56 @@ def test_setting_a_space_computes_what_comes_out() -> None:
     piece.input_observation_space = gym.spaces.Discrete(5)
     piece.input_action_space = gym.spaces.Discrete(3)
     assert (piece.observation_space, piece.action_space) == (gym.spaces.Discrete(10), gym.spaces.Discrete(8))
+
+
+def test_without_a_space_before_there_is_none_behind() -> None:
+    piece = Doubling(gym.spaces.Discrete(5), gym.spaces.Discrete(3))
+    piece.input_observation_space = None
+    assert (piece.observation_space, piece.action_space) == (None, gym.spaces.Discrete(3))
+    piece.input_action_space = None
+    assert piece.action_space is None
+
+
+def test_a_space_that_a_piece_refuses_changes_nothing() -> None:
+    wrong: Any = gym.spaces.Box(0, 1, (2,))
+    piece = Doubling(gym.spaces.Discrete(5), gym.spaces.Discrete(3))
+    before = piece.observation_space, piece.action_space
+    for name in ("input_observation_space", "input_action_space"):
+        there = getattr(piece, name)
+        with pytest.raises(AttributeError, match="no attribute 'n'"):
+            setattr(piece, name, wrong)
+        assert getattr(piece, name) is there
+    assert (piece.observation_space, piece.action_space) == before
+
+
+OWN_PIECES: list[type[Connector]] = [
+    ActionsToSpace,
+    BatchItems,
+    Flatten,
+    ListItems,
+    MeanStdFilter,
+    SampleActions,
+    ToNumpy,
+    ToTensor,
+    Unbatch,
+]
+
+
+@pytest.mark.parametrize("kind", OWN_PIECES)
+def test_a_misspelled_option_is_refused(kind: Any) -> None:
+    text = (
+        f"{kind.__name__}: options must be those of its documentation or RLlib's as_learner_connector and multi_agent, "
+        "got 'clip', 'input_observation_spaces'"
+    )
+    with pytest.raises(TypeError, match=re.escape(text)):
+        kind(input_observation_spaces=gym.spaces.Discrete(2), clip=None)
+    space = gym.spaces.Discrete(2)
+    piece = kind(input_observation_space=space, as_learner_connector=True, multi_agent=False)
+    assert (piece.input_observation_space, piece.input_action_space) == (space, None)
+
+
+def test_a_custom_piece_may_be_given_anything() -> None:
+    assert Plain(anything=1).observation_space is None
 
 
 def agents() -> Any:
@@ -105,6 +169,33 @@ def test_adding_rows() -> None:
     assert "w" not in batch
 
 
+def test_an_item_goes_into_a_column_of_items_only() -> None:
+    made = SingleAgentEpisode("a")
+    arrays, tree = np.array([1, 2]), {"left": np.array([1])}
+    mapping: Any = {("a",): [1]}
+    rows = Rows(np.array([1]), [("a",)])
+    cases: list[Any] = [
+        (arrays, made, "a mapping from episodes to items, as an episode is given, got ndarray"),
+        (tree, made, "a mapping from episodes to items, as an episode is given, got dict"),
+        ([1], made, "a mapping from episodes to items, as an episode is given, got list"),
+        (arrays, None, "a list of items, as no episode is given, got ndarray"),
+        (mapping, None, "a list of items, as no episode is given, got dict"),
+        (rows, None, "a list of items, as no episode is given, got Rows"),
+    ]
+    for column, whose, rule in cases:
+        batch = {"x": column}
+        text = re.escape(f"Connector.add_batch_item: column 'x' must be {rule}")
+        with pytest.raises(TypeError, match=text):
+            Connector.add_batch_item(batch, "x", 5, whose)
+        for items in ([5, 6], np.array([5, 6])):
+            with pytest.raises(TypeError, match=text):
+                Connector.add_n_batch_items(batch, "x", items, 2, whose)
+        assert batch == {"x": column}
+    assert (arrays.tolist(), list(tree), mapping, stacked(rows).tolist()) == ([1, 2], ["left"], {("a",): [1]}, [1])
+    Connector.add_batch_item({"x": rows}, "x", 5, made)
+    assert stacked(rows).tolist() == [1, 5]
+
+
 def test_changing_items_in_place_in_every_form_of_a_column() -> None:
     seen: list[Any] = []
 
@@ -139,3 +230,16 @@ def test_changing_several_columns_side_by_side() -> None:
     text = "Connector.foreach_batch_item_change_in_place: column must be one of ['x', 'y'], got ['z']"
     with pytest.raises(ValueError, match=re.escape(text)):
         Connector.foreach_batch_item_change_in_place(batch, ["x", "z"], lambda items, *whose: items)
+
+
+def test_several_rows_stay_as_many() -> None:
+    batch: dict[str, Any] = {}
+    Connector.add_n_batch_items(batch, "rewards", np.array([1.0, 2.0, 3.0]), 3, SingleAgentEpisode("a"))
+    change = Connector.foreach_batch_item_change_in_place
+    change(batch, "rewards", lambda rows, *whose: np.asarray(rows) * 10)
+    assert stacked(batch["rewards"]).tolist() == [10.0, 20.0, 30.0]
+    with pytest.raises(ValueError, match="func must return 3 rows for as many, got no rows"):
+        change(batch, "rewards", lambda rows, *whose: rows.sum())
+    with pytest.raises(ValueError, match=r"func must return 3 rows for as many, got \['2'\]"):
+        change(batch, "rewards", lambda rows, *whose: rows[:2])
+    assert stacked(batch["rewards"]).tolist() == [10.0, 20.0, 30.0]

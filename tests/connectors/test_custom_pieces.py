@@ -10,6 +10,7 @@ import pytest
 from ringback import connectors
 from ringback.episodes import SingleAgentEpisode
 from tests.connectors.custom_pieces import PROGRAMS, Library
+from tests.connectors.test_columns import RLLIB_NAMES
 
 
 def ours() -> Library:
@@ -97,6 +98,12 @@ EXPECTED: dict[str, Any] = {
     "changes_actions": {"actions": [2, 0], "logp": [0, -1], "choices": 2},
     "switches_levels": {"left": {"obs": [1, 2], "actions": [4]}, "right": {"obs": [3]}},
 }
+
+
+def test_the_names_of_columns_are_rllibs() -> None:
+    theirs = pytest.importorskip("ray.rllib.core.columns").Columns
+    names = {name: value for name, value in vars(theirs).items() if name.isupper() and isinstance(value, str)}
+    assert names == RLLIB_NAMES
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

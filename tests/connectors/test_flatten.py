@@ -72,7 +72,7 @@ def test_a_time_axis_stays() -> None:
             [
                 AddObservations(as_learner_connector=learner),
                 PreviousActionsRewards(2, as_learner_connector=learner),
-                AddTimeDim(max_seq_len=2, as_learner_connector=learner),
+                AddTimeDim(max_seq_len=2 if learner else None, as_learner_connector=learner),
                 Flatten(("prev_rewards", "obs")),
                 BatchItems(),
             ],
@@ -108,8 +108,27 @@ def test_what_is_missing_is_said() -> None:
         Flatten()(batch=batch, episodes=[])
     with pytest.raises(ValueError, match="Flatten: columns must name a column, got none"):
         Flatten(())
+    with pytest.raises(ValueError, match=re.escape("Flatten: columns must differ, got ('x', 'obs', 'x')")):
+        Flatten(("x", "obs", "x"))
+    space: Any = gym.spaces.Dict({"x": gym.spaces.Discrete(2)})
+    wrongs: list[Any] = [(space, "Dict"), (("obs", 3), "tuple of str, int"), (None, "NoneType")]
+    for wrong, got in wrongs:
+        with pytest.raises(
+            TypeError, match=re.escape(f"Flatten: columns must be a str or a sequence of str, got {got}")
+        ):
+            Flatten(wrong)
     with pytest.raises(TypeError, match="Flatten: the observation space must be made of numbers, got Text"):
         Flatten(input_observation_space=gym.spaces.Text(5))
+
+
+def test_observations_are_not_thrown_away() -> None:
+    batch: dict[str, Any] = {"obs": np.array([[5.0]]), "x": np.array([[1.0]]), "y": np.array([[2.0]])}
+    text = "Flatten: columns must name 'obs' too where the batch has it, got ('x', 'y')"
+    with pytest.raises(ValueError, match=re.escape(text)):
+        Flatten(("x", "y"))(batch=batch, episodes=[])
+    assert set(batch) == {"obs", "x", "y"}
+    del batch["obs"]
+    assert Flatten(("x", "y"))(batch=batch, episodes=[])["obs"].tolist() == [[1, 2]]
 
 
 def test_the_size_of_an_unknown_column_leaves_the_space_open() -> None:

@@ -119,6 +119,107 @@ def test_rounds_of_merging_and_broadcasting_do_not_grow_the_state() -> None:
         assert_saw(piece, seen)
 
 
+def test_rounds_with_play_in_between_do_not_grow_the_state() -> None:
+    # What was seen between the state and its coming back is forgotten, by all: the state says less.
+    pieces = [MeanStdFilter() for _ in range(2)]
+    learner = MeanStdFilter()
+    kept: list[Any] = []
+    for turn in range(50):
+        states = []
+        for k, piece in enumerate(pieces):
+            rows = [[turn + k / 10.0], [k - turn]]
+            see(piece, rows)
+            kept += rows
+            states.append(piece.get_state())
+        for piece in pieces:
+            see(piece, [[1000.0 + turn]])
+        state = pieces[0].merge_states(states) if turn % 2 else learner.merge_states(states)
+        if turn % 2:
+            # The first filter merges by itself, so that it still knows what it saw.
+            kept.append([1000.0 + turn])
+        for piece in pieces:
+            piece.set_state(state)
+        assert len(state["runs"]) == 2
+        for piece in pieces:
+            assert_saw(piece, kept)
+    # Who heard of what was forgotten forgets it at the next merge.
+    learner.merge_states([piece.get_state() for piece in pieces])
+    assert len(learner.get_state()["runs"]) == 2
+    assert_saw(learner, kept)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 3))
+def test_however_filters_go_back_each_observation_counts_once_at_most(seed: int, runners: int) -> None:
+    # States go to any filter at any time, old ones too. Against sets: what a filter has of each runner is what that
+    # runner had at some moment, and after a merge the latest.
+    rng = random.Random(seed)
+    pieces = [MeanStdFilter() for _ in range(runners)]
+    seen: list[float] = []
+    moments: list[dict[int, tuple[int, frozenset[int]]]] = [{} for _ in pieces]  # runner: (when, what it saw)
+    kept: list[tuple[Any, dict[int, tuple[int, frozenset[int]]]]] = []
+    for now in range(rng.randrange(3, 60)):
+        k = rng.randrange(runners)
+        what = rng.choice(["see", "see", "see", "keep", "keep", "set", "set", "merge", "reset"])
+        if what == "see":
+            seen.append(rng.uniform(-5, 5))
+            see(pieces[k], [[seen[-1]]])
+            moments[k][k] = now, moments[k].get(k, (0, frozenset()))[1] | {len(seen) - 1}
+        elif what == "keep":
+            kept.append((pieces[k].get_state(), dict(moments[k])))
+        elif what == "reset" and rng.random() < 0.3:
+            pieces[k].reset_state()
+            moments[k] = {}
+        elif kept:
+            state, there = rng.choice(kept[-4:])
+            if what == "set":
+                pieces[k].set_state(state)
+                moments[k] = dict(there)
+            elif what == "merge":
+                pieces[k].merge_states([state])
+                moments[k] = {
+                    one: max((side.get(one, (-1, frozenset())) for side in (moments[k], there)), key=lambda x: x[0])
+                    for one in moments[k].keys() | there
+                }
+        for piece, mine in zip(pieces, moments, strict=True):
+            indices = sorted(set().union(*(ids for _, ids in mine.values())))
+            assert piece.count == len(indices)
+            if indices:
+                np.testing.assert_allclose(piece.mean, np.mean([seen[i] for i in indices]), rtol=1e-9, atol=1e-9)
+            assert len(piece.get_state()["runs"]) <= runners
+
+
+def test_means_have_the_structure_of_observations_from_a_state_alone() -> None:
+    piece = MeanStdFilter()
+    rows = {"a": np.array([[1.0], [3.0]]), "b": (np.array([5.0, 9.0]), np.array([1, 2]))}
+    piece(batch={"obs": rows}, episodes=[])
+    for other in (MeanStdFilter(), MeanStdFilter()):
+        if other.count == 0:
+            other.merge_states([piece.get_state()])
+        np.testing.assert_equal(other.mean, {"a": np.array([2.0]), "b": (np.float64(7.0), None)})
+        np.testing.assert_equal(other.std, piece.std)
+    fresh = MeanStdFilter()
+    fresh.set_state(piece.get_state())
+    np.testing.assert_equal(fresh.mean, piece.mean)
+    assert list(fresh.std) == ["a", "b"]
+    again = MeanStdFilter()
+    again.set_state(fresh.get_state())
+    np.testing.assert_equal(again.mean, piece.mean)
+    assert (MeanStdFilter().count, MeanStdFilter().mean, MeanStdFilter().std) == (0, None, None)
+
+
+def test_what_is_no_state_is_refused() -> None:
+    piece = MeanStdFilter()
+    see(piece, [[1.0], [2.0]])
+    text = "MeanStdFilter.{}: state must be one of get_state(), got keys ['x']"
+    wrong: dict[str, Any] = {"x": 1}
+    with pytest.raises(ValueError, match=re.escape(text.format("set_state"))):
+        piece.set_state(wrong)
+    with pytest.raises(ValueError, match=re.escape(text.format("merge_states"))):
+        piece.merge_states([MeanStdFilter().get_state(), wrong])
+    assert_saw(piece, [[1.0], [2.0]])
+
+
 def test_a_state_is_taken_over_as_it_is() -> None:
     piece = MeanStdFilter()
     see(piece, [[1.0], [2.0]])
@@ -129,9 +230,30 @@ def test_a_state_is_taken_over_as_it_is() -> None:
     assert_saw(piece, [[1.0], [2.0]])
     see(piece, [[7.0]])
     assert_saw(piece, [[1.0], [2.0], [7.0]])
-    # Who kept what was seen before the way back still has it, and can take the other way in.
+    # Each way back begins a time of its own, also from a later one to the same state.
+    middle = piece.get_state()
+    for value in (8.0, 9.0):
+        piece.set_state(middle)
+        see(piece, [[value]])
+        see(piece, [[value]])
+    other = MeanStdFilter()
+    other.merge_states([piece.get_state()])
+    piece.set_state(middle)
+    see(piece, [[4.0]])
+    other.merge_states([piece.get_state()])
+    assert_saw(other, [[1.0], [2.0], [7.0], [4.0]])
+    piece.set_state(middle)
+    see(piece, [[7.5]])
+    piece.set_state(early)
+    see(piece, [[7.0]])
+    # What was forgotten stays so once there is more: who merges both takes the later of them.
     piece.merge_states([late])
-    assert_saw(piece, [[1.0], [2.0], [30.0], [7.0]])
+    assert_saw(piece, [[1.0], [2.0], [7.0]])
+    other = MeanStdFilter()
+    other.merge_states([late])
+    assert_saw(other, [[1.0], [2.0], [30.0]])
+    other.merge_states([piece.get_state()])
+    assert_saw(other, [[1.0], [2.0], [7.0]])
 
 
 def test_what_was_seen_while_states_travelled_is_kept_by_merging() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 
 from ringback import SingleAgentEpisode
 from ringback.connectors import AddObservations, ConnectorPipeline, FrameStack, MeanStdFilter
+from ringback.errors import EpisodeError
 from tests.connectors.making import FORMS, Chunks, assert_same, chunks, rows_of
 from tests.reference import connectors as slow
 
@@ -67,10 +68,28 @@ def test_no_episodes_and_no_steps_make_no_column() -> None:
     assert AddObservations(as_learner_connector=True)(batch={}, episodes=[SingleAgentEpisode(observations=[1])]) == {}
 
 
+@pytest.mark.parametrize("learner", [False, True])
+@pytest.mark.parametrize("arrays", [False, True])
+def test_an_episode_without_observation_is_refused(arrays: bool, learner: bool) -> None:
+    empty = SingleAgentEpisode()
+    for episodes in ([empty], [SingleAgentEpisode(observations=[1]), empty]):
+        if learner:  # there is no row of it
+            assert AddObservations(as_learner_connector=True)(batch={}, episodes=episodes) == {}
+            continue
+        if arrays:
+            episodes[:-1] = [one.to_numpy() for one in episodes[:-1]]
+        text = "^AddObservations: each episode must be reset first, got one without observation$"
+        with pytest.raises(EpisodeError, match=text):
+            AddObservations()(batch={}, episodes=episodes)
+
+
 def test_pieces_that_would_undo_a_change_refuse() -> None:
     episode = SingleAgentEpisode(observations=[np.array([5.0])])
     pipeline = ConnectorPipeline([AddObservations(), MeanStdFilter(), FrameStack(2)])
-    with pytest.raises(ValueError, match="FrameStack: must come before the piece that changes 'obs', got it b"):
+    with pytest.raises(
+        ValueError,
+        match=r"^FrameStack: the piece must come before one that changes 'obs', got it behind MeanStdFilter$",
+    ):
         pipeline(episodes=[episode])
     shared: dict[str, Any] = {}
     fine = ConnectorPipeline([AddObservations(), FrameStack(2), MeanStdFilter()])

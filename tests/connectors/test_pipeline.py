@@ -23,6 +23,7 @@ from ringback.connectors import (
     PreviousActionsRewards,
     SampleActions,
     ToTensor,
+    stacked,
 )
 from ringback.errors import EpisodeError
 from tests.connectors.making import episode, story
@@ -146,6 +147,98 @@ def test_spaces_go_from_piece_to_piece_whenever_one_changes() -> None:
     assert ConnectorPipeline(input_observation_space=gym.spaces.Discrete(2)).observation_space == gym.spaces.Discrete(2)
 
 
+def test_a_piece_keeps_the_spaces_that_it_was_given_where_the_pipeline_has_none() -> None:
+    three, five = gym.spaces.Discrete(3), gym.spaces.Discrete(5)
+    sampling, other = SampleActions(input_action_space=three), Noting()
+    inner = ConnectorPipeline([sampling])
+    pipeline = ConnectorPipeline([other, inner], input_observation_space=five)
+    assert sampling.input_action_space == inner.action_space == pipeline.action_space == three
+    assert sampling.input_observation_space == gym.spaces.Discrete(50)
+    batch = pipeline(batch={"action_dist_inputs": np.array([[0.0, 5.0, 1.0]])}, episodes=[], explore=False)
+    assert batch["actions"].tolist() == [1]
+    later = Noting()
+    pipeline.append(later)
+    assert later.input_action_space == three
+    pipeline.input_action_space = five
+    assert sampling.input_action_space == pipeline.action_space == five
+
+
+def test_a_space_that_goes_goes_from_all_that_had_it_from_the_pipeline() -> None:
+    mine = gym.spaces.Discrete(3)
+    given, inner = Noting(input_observation_space=mine), ConnectorPipeline([Noting()])
+    pipeline = ConnectorPipeline([Noting(), inner], input_observation_space=gym.spaces.Discrete(2))
+    assert (inner[0].input_observation_space, pipeline.observation_space) == (
+        gym.spaces.Discrete(20),
+        gym.spaces.Discrete(200),
+    )
+    pipeline.input_observation_space = None
+    pipeline.append(given)
+    assert [pipeline[0].input_observation_space, inner.input_observation_space] == [None, None]
+    assert [pipeline[0].observation_space, inner[0].input_observation_space, inner.observation_space] == [None] * 3
+    assert (given.input_observation_space, pipeline.observation_space) == (mine, gym.spaces.Discrete(30))
+
+
+class Refusing(Noting):
+    """Goes with no space of more than 20."""
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        if input_observation_space.n > 20:
+            raise ValueError("Refusing: too large")
+        return input_observation_space
+
+
+class Shrinking(Noting):
+    """Leaves a fiftieth."""
+
+    def recompute_output_observation_space(self, input_observation_space: Any, input_action_space: Any) -> Any:
+        return gym.spaces.Discrete(input_observation_space.n // 50)
+
+
+def deep() -> ConnectorPipeline:
+    return ConnectorPipeline([Noting(input_observation_space=gym.spaces.Discrete(1)), Noting()])
+
+
+def made_of(pieces: list[Connector]) -> ConnectorPipeline:
+    one, nine = gym.spaces.Discrete(1), gym.spaces.Discrete(9)
+    return ConnectorPipeline(pieces, input_observation_space=one, input_action_space=nine)
+
+
+@pytest.mark.parametrize(
+    ("change", "new"),
+    [
+        (lambda pipeline, new: pipeline.append(new), FrameStack({"camera": 4})),
+        (lambda pipeline, new: pipeline.prepend(new), Noting()),
+        (lambda pipeline, new: pipeline.insert_after("Noting", new), FrameStack({"camera": 4})),
+        (lambda pipeline, new: pipeline.insert_before(Refusing, new), Noting()),
+        (lambda pipeline, new: pipeline.insert_before(Refusing, new), deep()),
+        (lambda pipeline, new: pipeline.remove(Shrinking), Noting()),
+        (lambda pipeline, new: setattr(pipeline, "input_observation_space", gym.spaces.Discrete(7)), Noting()),
+        (
+            lambda pipeline, new: made_of([new, *pipeline]),
+            Noting(),
+        ),
+    ],
+    ids=["append", "prepend", "insert_after", "insert_before", "insert a pipeline", "remove", "set", "make"],
+)
+def test_what_does_not_go_with_the_spaces_changes_nothing(change: Any, new: Connector) -> None:
+    pieces = [Noting(), Noting(), Shrinking(), Noting(), Refusing(), ConnectorPipeline([Noting()])]
+    pipeline = ConnectorPipeline(pieces, input_observation_space=gym.spaces.Discrete(1))
+    before, theirs = spaces_of(pipeline), spaces_of(new)
+    with pytest.raises(ValueError, match=r"FrameStack|Refusing: too large"):
+        change(pipeline, new)
+    assert list(pipeline) == pieces
+    assert (spaces_of(pipeline), spaces_of(new)) == (before, theirs)
+    pipeline.append(Noting())
+    assert pipeline.observation_space == gym.spaces.Discrete(2000)
+
+
+def spaces_of(piece: Any) -> list[Any]:
+    """All spaces of a piece and of the pieces in it."""
+    own = [piece.input_observation_space, piece.input_action_space, piece.observation_space, piece.action_space]
+    inner = [spaces_of(one) for one in piece] if isinstance(piece, ConnectorPipeline) else []
+    return [*own, *inner]
+
+
 def test_spaces_of_other_columns_go_along_too() -> None:
     inner = ConnectorPipeline([PreviousActionsRewards(2)])
     flat = Flatten(("obs", "prev_actions", "prev_rewards"))
@@ -182,6 +275,15 @@ def test_states_go_by_name() -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
         pipeline.set_state({"Nobody": {}, "Other": {"mark": "y"}})
     assert marks(pipeline) == ""
+
+
+def test_a_state_that_a_piece_refuses_changes_no_piece() -> None:
+    pipeline = ConnectorPipeline([Noting("a"), SampleActions(seed=1), MeanStdFilter(), Noting("c")])
+    before = pipeline.get_state()
+    with pytest.raises(KeyError, match="mark"):
+        pipeline.set_state({**ConnectorPipeline([Noting("z"), SampleActions(seed=2)]).get_state(), "Noting_2": {}})
+    assert pipeline.get_state() == before
+    assert pipeline["Noting"][0].mark == "a"
 
 
 def test_what_is_merged_can_be_given_to_all() -> None:
@@ -222,10 +324,46 @@ def test_chunks_of_an_episode_are_taken_together() -> None:
             PreviousActionsRewards(as_learner_connector=learner),
             BatchItems(),
         ]
-        batch = ConnectorPipeline(pieces)(episodes=given)
-        assert batch["obs"][:, 0].tolist() == want
-        assert batch["prev_rewards"][:, 0].tolist() == [0 if n % 100 == 0 else n - 1 + 0.5 for n in want]
-        assert given == [first, between, second]
+        pipeline = ConnectorPipeline(pieces)
+        for _ in range(2):
+            batch = pipeline(episodes=given)
+            assert batch["obs"][:, 0].tolist() == want
+            assert batch["prev_rewards"][:, 0].tolist() == [0 if n % 100 == 0 else n - 1 + 0.5 for n in want]
+            assert given == [first, between, second]
+
+
+class Swapping(Connector):
+    """Puts another episode in the place of the first."""
+
+    def __init__(self, other: SingleAgentEpisode) -> None:
+        super().__init__()
+        self.other = other
+
+    def __call__(self, *, batch: dict[str, Any], episodes: Any, **kwargs: Any) -> dict[str, Any]:
+        batch["before"] = AddObservations()(batch={}, episodes=episodes)["obs"]
+        episodes[0] = self.other
+        return batch
+
+
+def test_rows_are_those_of_the_episodes_of_the_moment() -> None:
+    made = [SingleAgentEpisode(name, observations=[k]) for k, name in enumerate("abcd")]
+    agents = [
+        SingleAgentEpisode(agent, agent_id=agent, module_id="m", multi_agent_episode_id="world", observations=[k])
+        for k, agent in enumerate(("left", "right"))
+    ]
+    pipeline = ConnectorPipeline([ConnectorPipeline([Swapping(made[3])]), AddObservations()])
+    left, right = ("world", "left", "m"), ("world", "right", "m")
+    for given, before in (
+        (made[:2], [("a",), ("b",)]),
+        (made[:2], [("a",), ("b",)]),
+        (made[1:3], [("b",), ("c",)]),
+        (agents, [left, right]),
+        (agents, [left, right]),
+    ):
+        batch = pipeline(episodes=given)
+        assert batch["before"].keys_of_rows == before
+        assert batch["obs"].keys_of_rows == [("d",), before[1]]
+        assert stacked(batch["obs"]).tolist()[0] == 3
 
 
 # ------------------------------------------------------------------ no silent fills
@@ -247,7 +385,7 @@ def test_a_fill_for_a_step_that_existed_is_refused_with_the_name_of_the_piece() 
         batch = pipeline(episodes=[episode(Cut(whole, start, stop, lookback))])
         (rows,) = next(iter(batch["last"].values()))
         assert rows == [100 + t + 0.5 if t >= 0 else 0.0 for t in range(stop - 3, stop)]
-    text = r"SingleAgentEpisode.get_rewards: the lookback must hold \d steps for Filling, got \d; a fill may only st"
+    text = r"SingleAgentEpisode.get_rewards: the lookback must hold \d steps? for Filling, got \d; a fill may only st"
     for start, stop, lookback in ((1, 1, 0), (4, 4, 2), (4, 5, 1)):
         with pytest.raises(EpisodeError, match=text):
             pipeline(episodes=[episode(Cut(whole, start, stop, lookback))])
@@ -288,3 +426,10 @@ def test_a_pipeline_can_be_copied_to_other_processes() -> None:
     copied = pickle.loads(pickle.dumps(pipeline))
     for one, other in zip(pipeline(episodes=made).values(), copied(episodes=made).values(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_pipeline_is_no_piece_of_itself() -> None:
+    pipeline = ConnectorPipeline([])
+    with pytest.raises(ValueError, match="connector must be another piece, got the pipeline itself"):
+        pipeline.append(pipeline)
+    assert len(pipeline) == 0

@@ -1,10 +1,11 @@
-"""Returns and advantages of flat arrays: closed forms, segments, accuracy, refusals."""
+"""Advantages, returns to go and n-step sums in a batch: against loops, and as the replay buffer has them."""
 
 from __future__ import annotations
 
+import copy
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,208 +13,512 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ringback.connectors.returns import discounted_sums, gae, last_rows, n_step_returns, returns_to_go
-from tests.connectors.learner_chunks import Array, chunks
+from ringback import ReplayBuffer
+from ringback.connectors import (
+    AddColumns,
+    AddNextObservations,
+    AddObservations,
+    AddOneStep,
+    AddTimeDim,
+    BatchItems,
+    ComputeReturnsToGo,
+    Connector,
+    GeneralAdvantageEstimation,
+    NStepReturns,
+    Rows,
+    ToTensor,
+)
+from ringback.episodes import SingleAgentEpisode
+from tests.connectors.learner_chunks import (
+    Array,
+    assert_same,
+    chunks,
+    episode_of,
+    episodes_of,
+    leaves_of,
+    observations,
+    run,
+)
 from tests.reference import learner as slow
+from tests.reference.learner import Chunk, Play
 
-FRACTIONS = st.sampled_from([0.0, 0.5, 0.9, 0.99, 1.0])
+FRACTIONS = st.sampled_from([0.0, 0.5, 0.99, 1.0])
+OBSERVATIONS = AddObservations(as_learner_connector=True)
+
+
+class Values:
+    """A module that values observation x at 3 sin(x), and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def compute_values(self, batch: dict[str, Any]) -> Any:
+        self.calls += 1
+        obs = batch["obs"][..., 0]
+        if isinstance(obs, np.ndarray):
+            return 3 * np.sin(obs.astype(np.float64))
+        return 3 * obs.double().sin()
 
 
 def value(observation: float) -> float:
-    return math.sin(observation) * 3
+    return 3 * math.sin(observation)
 
 
-def flat(plays: Sequence[slow.Chunk]) -> dict[str, Array]:
-    steps = slow.steps_of(plays)
-    return {
-        "rewards": np.array([step.chunk.play.reward(step.t) for step in steps], np.float64),
-        "values": np.array([value(step.chunk.play.observation(step.t)) for step in steps], np.float64),
-        "terminateds": np.array([step.is_last and step.chunk.terminated for step in steps], bool),
-        "truncateds": np.array([step.is_last and step.chunk.truncated for step in steps], bool),
-        "lengths": np.array([chunk.stop - chunk.start for chunk in plays], np.int64),
-        "final_values": np.array([value(chunk.play.observation(chunk.stop)) for chunk in plays], np.float64),
+def gae(gamma: float = 0.9, lambda_: float = 0.8, **more: Any) -> GeneralAdvantageEstimation:
+    return GeneralAdvantageEstimation(gamma=gamma, lambda_=lambda_, **more)
+
+
+def as_arrays(column: Any) -> Array:
+    (leaf,) = leaves_of(column).values()
+    return leaf
+
+
+def assert_close(got: Any, want: Any, tolerance: float = 1e-5) -> None:
+    np.testing.assert_allclose(got, want, tolerance, tolerance)
+
+
+Form = Callable[[GeneralAdvantageEstimation, int], list[Connector]]
+FORMS: dict[str, Form] = {
+    "by episode": lambda piece, length: [OBSERVATIONS, AddColumns(), piece],
+    "arrays": lambda piece, length: [OBSERVATIONS, AddColumns(), BatchItems(), piece],
+    "tensors": lambda piece, length: [OBSERVATIONS, AddColumns(), ToTensor(), piece],
+    "sequences": lambda piece, length: [OBSERVATIONS, AddColumns(), time(length), piece],
+    "sequences in arrays": lambda piece, length: [OBSERVATIONS, AddColumns(), time(length), BatchItems(), piece],
+    "sequences in tensors": lambda piece, length: [OBSERVATIONS, AddColumns(), time(length), ToTensor(), piece],
+}
+
+
+def time(length: int) -> AddTimeDim:
+    return AddTimeDim(max_seq_len=length, as_learner_connector=True)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(max_examples=60, deadline=None)
+@given(chunks(), st.booleans(), FRACTIONS, FRACTIONS, st.integers(1, 14))
+def test_advantages_are_those_of_the_recursion_in_every_form_of_a_batch(
+    form: str, plays: list[Chunk], numpy: bool, gamma: float, lambda_: float, length: int
+) -> None:
+    if not slow.steps_of(plays):
+        return
+    piece = gae(gamma, lambda_, normalize=False)
+    batch = run([AddOneStep(), *FORMS[form](piece, length)], episodes_of(plays, numpy=numpy), Values())
+    found = {name: as_arrays(batch[name]) for name in ("advantages", "value_targets", "loss_mask", "rewards")}
+    advantages, targets = slow.advantages(plays, value, gamma, lambda_)
+    mask = found["loss_mask"]
+    for name, want in {"advantages": advantages, "value_targets": targets}.items():
+        assert found[name].dtype == np.float32
+        assert found[name].shape == found["rewards"].shape == mask.shape
+        assert_close(found[name][mask], want)
+        assert type(batch[name]) is type(batch["rewards"])
+    assert not found["advantages"][~mask].any()
+
+
+@settings(max_examples=60, deadline=None)
+@given(chunks(), st.booleans(), FRACTIONS)
+def test_normalised_advantages_are_so_over_the_steps_that_are_data(
+    plays: list[Chunk], numpy: bool, gamma: float
+) -> None:
+    if not slow.steps_of(plays):
+        return
+    pieces = FORMS["sequences"](gae(gamma, 0.9), 4)
+    batch = run([AddOneStep(), *pieces], episodes_of(plays, numpy=numpy), Values())
+    mask, got = as_arrays(batch["loss_mask"]), as_arrays(batch["advantages"])
+    advantages, targets = slow.advantages(plays, value, gamma, 0.9)
+    assert_close(got[mask], slow.normalised(advantages), 1e-4)
+    assert_close(as_arrays(batch["value_targets"])[mask], targets)
+    assert not got[~mask].any()
+
+
+def test_advantages_that_hardly_differ_are_not_blown_up() -> None:
+    episode = SingleAgentEpisode(
+        observations=[0, 1, 2], actions=[0, 0], rewards=[1 + 1e-5, 1 - 1e-5], terminated=True, len_lookback_buffer=0
+    )
+    batch = {"vf_preds": np.zeros(2), "rewards": np.array([1 + 1e-5, 1 - 1e-5])}
+    batch = gae(0.0, 0.0)(batch=batch, episodes=[episode])
+    assert_close(batch["advantages"], [0.1, -0.1], 1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(chunks())
+def test_list_form_and_array_form_give_the_same(plays: list[Chunk]) -> None:
+    if slow.steps_of(plays):
+        pieces = [
+            AddOneStep(),
+            OBSERVATIONS,
+            AddColumns(),
+            AddNextObservations(),
+            ComputeReturnsToGo(gamma=0.9),
+            NStepReturns(n_step=3, gamma=0.9),
+            BatchItems(),
+            gae(),
+        ]
+        lists, arrays = run(pieces, episodes_of(plays), Values()), run(pieces, episodes_of(plays, numpy=True), Values())
+        assert {"advantages", "value_targets", "returns_to_go", "n_steps", "discounts", "new_obs"} <= lists.keys()
+        assert_same(arrays, lists)
+
+
+def one_step(terminated: bool, truncated: bool) -> float:
+    play = Play(0, 1, terminated, truncated)
+    batch = run(
+        [AddOneStep(), OBSERVATIONS, AddColumns(), gae(0.9, 0.95, normalize=False)],
+        [episode_of(Chunk(play, 0, 1))],
+        type("Ten", (), {"compute_values": lambda self, batch: np.full(len(batch["obs"]), 10.0)})(),
+    )
+    return float(batch["value_targets"].arrays[0]) - play.reward(0)
+
+
+def test_only_a_terminal_end_takes_the_bootstrap_away() -> None:
+    ends = [(True, False), (True, True), (False, True), (False, False)]
+    assert [one_step(*end) for end in ends] == [0.0, 0.0, 9.0, 9.0]
+
+
+def test_the_module_is_asked_once_without_gradient_and_on_its_device() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Module(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(2, 1)
+
+        def compute_values(self, batch: dict[str, Any]) -> Any:
+            values = self.layer(batch["obs"])
+            assert not values.requires_grad
+            return values  # (N, 1) will do
+
+    pieces = [AddOneStep(), OBSERVATIONS, AddColumns(), ToTensor(), gae()]
+    batch = run(pieces, [episode_of(Chunk(Play(1, 5), 0, 5), numpy=True)], Module())
+    for name in ("advantages", "value_targets"):
+        assert isinstance(batch[name], torch.Tensor)
+        assert batch[name].shape == (6,)
+        assert not batch[name].requires_grad
+    module = Values()
+    run([AddOneStep(), OBSERVATIONS, AddColumns(), gae()], episodes_of([Chunk(Play(1, 5), 0, 5)]), module)
+    assert module.calls == 1
+
+
+def test_values_of_the_batch_do_where_the_module_has_none() -> None:
+    class Valued(Connector):
+        def __call__(self, *, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+            batch["vf_preds"] = Values().compute_values({"obs": batch["obs"].arrays})
+            return batch
+
+    plays = [Chunk(Play(1, 9), 2, 6, 1), Chunk(Play(2, 3, terminated=True), 0, 3)]
+    pieces = [AddOneStep(), OBSERVATIONS, AddColumns(), Valued(), gae(normalize=False)]
+    batch = run(pieces, episodes_of(plays), object())
+    mask = batch["loss_mask"].arrays
+    assert_close(batch["advantages"].arrays[mask], slow.advantages(plays, value, 0.9, 0.8)[0])
+
+
+@pytest.mark.parametrize(("flag", "target"), [("terminateds", 1.0), ("truncateds", 1.0 + 0.5 * 40.0)])
+def test_ends_that_another_piece_puts_inside_of_a_chunk_count(flag: str, target: float) -> None:
+    episode = SingleAgentEpisode(
+        observations=[0, 1, 2, 3], actions=[0] * 3, rewards=[1.0] * 3, terminated=True, len_lookback_buffer=0
+    )
+    batch = {"vf_preds": np.array([10.0, 20.0, 40.0]), flag: np.array([False, True, True])}
+    batch["terminateds"] = np.array([False, flag == "terminateds", True])
+    batch = gae(0.5, 1.0, normalize=False)(batch=batch, episodes=[episode])
+    assert as_arrays(batch["value_targets"]).tolist() == [1.0 + 0.5 * target, target, 1.0]
+
+
+def test_the_mask_of_a_piece_that_lengthened_the_chunks_itself_tells_the_row_of_the_value_too() -> None:
+    episode = SingleAgentEpisode(
+        observations=[0, 1, 2, 3], actions=[0] * 3, rewards=[1.0, 1.0, 9.0], len_lookback_buffer=0
+    )
+    batch: dict[str, Any] = {"vf_preds": np.array([10.0, 20.0, 40.0]), "loss_mask": np.array([True, True, False])}
+    batch = AddColumns()(batch=batch, episodes=[episode])
+    # RLlib's word for it.
+    shared = {"_added_loss_mask_for_valid_episode_ts": True}
+    batch = gae(0.5, 1.0, normalize=False)(batch=batch, episodes=[episode], shared_data=shared)
+    assert as_arrays(batch["value_targets"]).tolist() == [11.5, 21.0, 40.0]
+    assert as_arrays(batch["advantages"]).tolist() == [1.5, 1.0, 0.0]
+
+
+class Masked(Connector):
+    """Leaves single rows out of the loss."""
+
+    def __init__(self, *rows: int) -> None:
+        super().__init__()
+        self.rows = list(rows)
+
+    def __call__(self, *, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        column = batch.get("loss_mask")
+        mask = np.ones(len(as_arrays(batch["obs"])), bool) if column is None else as_arrays(column).copy()
+        mask[self.rows] = False
+        batch["loss_mask"] = mask
+        return batch
+
+
+@pytest.mark.parametrize("first", [[], [AddOneStep()]])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_a_step_that_is_masked_keeps_its_reward_also_the_last_of_an_episode(
+    first: list[Connector], normalize: bool
+) -> None:
+    plays = [Chunk(Play(1, 4, terminated=True), 0, 4), Chunk(Play(2, 3, terminated=True), 0, 3)]
+    one_more = len(first)
+    masked = [3, 4 + one_more]
+    pieces = [*first, OBSERVATIONS, AddColumns(), Masked(*masked), gae(normalize=normalize)]
+    batch = run(pieces, episodes_of(plays), Values())
+    rows = [0, 1, 2, 3, *(k + one_more for k in (4, 5, 6))]
+    advantages, targets = (np.array(column) for column in slow.advantages(plays, value, 0.9, 0.8))
+    assert_close(as_arrays(batch["value_targets"])[rows], targets)
+    if normalize:
+        counted = advantages[[0, 1, 2, 5, 6]]
+        advantages = (advantages - counted.mean()) / counted.std()
+    assert_close(as_arrays(batch["advantages"])[rows], advantages)
+    assert not np.delete(as_arrays(batch["advantages"]), rows).any()
+
+
+def test_a_masked_last_step_stands_for_no_value_behind_a_chunk_that_goes_on() -> None:
+    refused(
+        [OBSERVATIONS, AddColumns(), Masked(3), gae()],
+        [episode_of(Chunk(Play(1, 9), 0, 4))],
+        Values(),
+        "GeneralAdvantageEstimation: episodes must have one more step where they do not terminate, got none for "
+        "episode 'e1'; put AddOneStep() first in the pipeline",
+    )
+
+
+def test_added_rows_are_no_data_even_where_a_piece_took_the_mask_away() -> None:
+    class Unmasked(Connector):
+        def __call__(self, *, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+            del batch["loss_mask"]
+            return batch
+
+    plays = [Chunk(Play(1, 9), 2, 6), Chunk(Play(2, 3, terminated=True), 0, 3)]
+    batch = run([AddOneStep(), OBSERVATIONS, AddColumns(), Unmasked(), gae()], episodes_of(plays), Values())
+    want = slow.normalised(slow.advantages(plays, value, 0.9, 0.8)[0])
+    assert_close(as_arrays(batch["advantages"])[[0, 1, 2, 3, 5, 6, 7]], want)
+
+
+@pytest.mark.parametrize("arrays", [[], [BatchItems()], [ToTensor()]])
+def test_infos_that_differ_in_their_keys_come_to_the_module_as_a_list(arrays: list[Connector]) -> None:
+    seen = []
+
+    class Module(Values):
+        def compute_values(self, batch: dict[str, Any]) -> Any:
+            seen.append(batch["infos"])
+            return super().compute_values(batch)
+
+    play = Chunk(Play(1, 3, terminated=True), 0, 3)
+    episode = episode_of(play)
+    for t in range(4):
+        episode.infos.set({f"only at {t}": t}, at_indices=t)
+    pieces = [AddOneStep(), OBSERVATIONS, AddColumns(infos=True), *arrays, gae(normalize=False)]
+    batch = run(pieces, [episode], Module())
+    assert seen == [[{f"only at {t}": t} for t in range(4)]]
+    assert_close(as_arrays(batch["advantages"])[:3], slow.advantages([play], value, 0.9, 0.8)[0])
+
+
+def with_values(chunk: Chunk) -> SingleAgentEpisode:
+    """An episode whose values were stored when acting."""
+    values = [value(chunk.play.observation(t)) for t in range(chunk.start, chunk.stop)]
+    return SingleAgentEpisode(
+        f"e{chunk.play.number}",
+        observations=[chunk.play.observation(t) for t in range(chunk.start, chunk.stop + 1)],
+        actions=[0] * len(values),
+        rewards=[chunk.play.reward(t) for t in range(chunk.start, chunk.stop)],
+        extra_model_outputs={"vf_preds": values},
+        terminated=chunk.terminated,
+        truncated=chunk.truncated,
+        len_lookback_buffer=0,
+    )
+
+
+@pytest.mark.parametrize("first", [[], [AddOneStep()]])
+def test_values_stored_when_acting_do_for_episodes_that_terminate(first: list[Connector]) -> None:
+    ended = Chunk(Play(1, 4, terminated=True), 0, 4)
+    batch = run([*first, AddColumns(), gae(normalize=False)], [with_values(ended)])
+    want = slow.advantages([ended], value, 0.9, 0.8)[0]
+    assert_close(batch["advantages"].arrays[:4], want)
+
+
+def refused(pieces: list[Connector], episodes: list[SingleAgentEpisode], module: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        run(pieces, episodes, module)
+
+
+def test_refusals_name_the_episode_and_the_piece_that_is_missing() -> None:
+    where = "GeneralAdvantageEstimation"
+    going_on = Chunk(Play(1, 4, truncated=True), 0, 4)
+    refused(
+        [AddColumns(), OBSERVATIONS, gae()],
+        [episode_of(Chunk(Play(0, 2, terminated=True), 0, 2)), episode_of(going_on)],
+        Values(),
+        f"{where}: episodes must have one more step where they do not terminate, got none for episode 'e1'; "
+        "put AddOneStep() first in the pipeline",
+    )
+    refused(
+        [AddOneStep(), AddColumns(), gae()],
+        [with_values(going_on)],
+        None,
+        f"{where}: rl_module must have compute_values() where episodes do not terminate, got only the values of "
+        "episode 'e1' stored when acting, none for its last observation",
+    )
+    refused(
+        [AddOneStep(), AddColumns(), gae()],
+        [episode_of(going_on)],
+        None,
+        f"{where}: rl_module must have compute_values(), or the batch 'vf_preds', got NoneType and "
+        "['action_logp', 'actions', 'loss_mask', 'rewards', 'terminateds', 'truncateds']",
+    )
+    short = type("Short", (), {"compute_values": lambda self, batch: np.zeros(3)})()
+    refused(
+        [AddOneStep(), AddColumns(), gae()],
+        [episode_of(going_on)],
+        short,
+        f"{where}: column 'vf_preds' must have one number for each of the 5 steps of 1 chunks, got shape (3,)",
+    )
+    refused(
+        [AddColumns(), time(2), NStepReturns(n_step=2, gamma=0.9)],
+        [episode_of(going_on)],
+        None,
+        "NStepReturns: batch must have no time axis yet, got one; put it before AddTimeDim()",
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: gae(1.1), "GeneralAdvantageEstimation: gamma must be in [0, 1], got 1.1"),
+        (lambda: gae(0.9, -0.1), "GeneralAdvantageEstimation: lambda_ must be in [0, 1], got -0.1"),
+        (lambda: ComputeReturnsToGo(gamma=2), "ComputeReturnsToGo: gamma must be in [0, 1], got 2"),
+        (lambda: NStepReturns(n_step=3, gamma=-1), "NStepReturns: gamma must be in [0, 1], got -1"),
+        (lambda: NStepReturns(n_step=0, gamma=1), "NStepReturns: n_step must be >= 1, got 0"),
+    ],
+)
+def test_wrong_numbers_are_refused_when_a_piece_is_made(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        make()
+
+
+@settings(max_examples=60, deadline=None)
+@given(chunks(), st.booleans(), FRACTIONS, st.booleans(), st.integers(0, 14))
+def test_returns_to_go_are_those_of_the_loop(
+    plays: list[Chunk], numpy: bool, gamma: float, one_more: bool, length: int
+) -> None:
+    if not slow.steps_of(plays):
+        return
+    pieces: list[Connector] = [AddOneStep()] if one_more else []
+    if length:
+        pieces += [AddColumns(), time(length), BatchItems()]
+    batch = run([*pieces, ComputeReturnsToGo(gamma=gamma)], episodes_of(plays, numpy=numpy))
+    got, want = as_arrays(batch["returns_to_go"]), slow.returns_to_go(plays, gamma)
+    assert got.dtype == np.float32
+    if one_more or length:
+        mask = as_arrays(batch["loss_mask"])
+        assert got.shape == mask.shape
+        assert not got[~mask].any()
+        got = got[mask]
+    assert_close(got, want)
+
+
+def test_rewards_changed_by_another_piece_are_the_ones_that_count() -> None:
+    class Doubled(Connector):
+        def __call__(self, *, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+            self.foreach_batch_item_change_in_place(batch, "rewards", lambda reward, *_: 2 * reward)
+            return batch
+
+    plays = [Chunk(Play(1, 4, terminated=True), 0, 4), Chunk(Play(2, 3, terminated=True), 0, 3)]
+    want = 2 * np.array(slow.returns_to_go(plays, 1.0))
+    pieces: list[Connector] = [
+        OBSERVATIONS,
+        AddColumns(),
+        Doubled(),
+        ComputeReturnsToGo(gamma=1.0),
+        gae(1.0, 1.0, normalize=False),
+    ]
+    batch = run(pieces, episodes_of(plays, numpy=True), Values())
+    assert_close(as_arrays(batch["returns_to_go"]), want)
+    assert_close(as_arrays(batch["value_targets"]), want)
+
+
+N_STEP = ("rewards", "new_obs", "terminateds", "truncateds", "discounts", "n_steps")
+
+
+@pytest.mark.parametrize("before", ["nothing", "columns", "arrays", "tensors", "one step"])
+@settings(max_examples=40, deadline=None)
+@given(plays=chunks(), numpy=st.booleans(), n=st.integers(1, 14), gamma=FRACTIONS)
+def test_n_step_columns_are_those_of_the_loop(
+    before: str, plays: list[Chunk], numpy: bool, n: int, gamma: float
+) -> None:
+    if not slow.steps_of(plays):
+        return
+    pieces: dict[str, list[Connector]] = {
+        "nothing": [],
+        "columns": [AddColumns()],
+        "arrays": [AddColumns(), AddNextObservations(), BatchItems()],
+        "tensors": [AddColumns(), AddNextObservations(), ToTensor()],
+        "one step": [AddOneStep()],
     }
-
-
-def arguments(data: dict[str, Array], *without: str) -> dict[str, Array]:
-    return {name: array for name, array in data.items() if name not in without}
-
-
-@settings(max_examples=150, deadline=None)
-@given(chunks(), FRACTIONS, FRACTIONS)
-def test_advantages_are_those_of_the_recursion(plays: list[slow.Chunk], gamma: float, lambda_: float) -> None:
-    got = gae(**arguments(flat(plays)), gamma=gamma, lambda_=lambda_)
-    want = slow.advantages(plays, value, gamma, lambda_)
-    np.testing.assert_allclose(got[0], want[0], rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(got[1], want[1], rtol=1e-12, atol=1e-12)
-
-
-@settings(max_examples=80, deadline=None)
-@given(chunks(), FRACTIONS)
-def test_with_lambda_0_the_target_is_one_reward_and_the_next_value(plays: list[slow.Chunk], gamma: float) -> None:
-    data = flat(plays)
-    _, targets = gae(**arguments(data), gamma=gamma, lambda_=0.0)
-    following = np.array([value(step.chunk.play.observation(step.t + 1)) for step in slow.steps_of(plays)])
-    want = data["rewards"] + gamma * np.where(data["terminateds"], 0, following)
-    np.testing.assert_allclose(targets, want, rtol=1e-12, atol=1e-12)
-
-
-@settings(max_examples=80, deadline=None)
-@given(chunks(), FRACTIONS)
-def test_with_lambda_1_the_target_is_the_discounted_return(plays: list[slow.Chunk], gamma: float) -> None:
-    _, targets = gae(**arguments(flat(plays)), gamma=gamma, lambda_=1.0)
-    want = []
-    for step in slow.steps_of(plays):
-        times = range(step.t, step.chunk.stop)
-        total = math.fsum(gamma ** (t - step.t) * step.chunk.play.reward(t) for t in times)
-        behind = 0.0 if step.chunk.terminated else value(step.chunk.play.observation(step.chunk.stop))
-        want.append(total + gamma ** len(times) * behind)
-    np.testing.assert_allclose(targets, want, rtol=1e-12, atol=1e-12)
-
-
-@settings(max_examples=100, deadline=None)
-@given(chunks(), FRACTIONS)
-def test_returns_to_go_are_the_sums_made_anew_for_each_step(plays: list[slow.Chunk], gamma: float) -> None:
-    data = flat(plays)
-    got = returns_to_go(data["rewards"], data["lengths"], gamma)
-    np.testing.assert_allclose(got, slow.returns_to_go(plays, gamma), rtol=1e-12, atol=1e-12)
-
-
-@settings(max_examples=100, deadline=None)
-@given(chunks(), st.integers(1, 14), FRACTIONS)
-def test_n_step_sums_are_those_of_the_loop(plays: list[slow.Chunk], n: int, gamma: float) -> None:
-    got = n_step_returns(**arguments(flat(plays), "values", "final_values"), n_step=n, gamma=gamma)
+    batch = run([*pieces[before], NStepReturns(n_step=n, gamma=gamma)], episodes_of(plays, numpy=numpy))
     want = slow.n_step(plays, n, gamma)
-    assert got.rewards.tolist() == want["rewards"]
-    assert got.n_steps.tolist() == want["n_steps"]
-    assert got.discounts.tolist() == want["discounts"]
-    places = [step.chunk.play.observation(step.t) for step in slow.steps_of(plays)]
-    assert [places[row] + 1 for row in got.last] == want["new_obs"]
+    got = {name: as_arrays(batch[name]) for name in N_STEP}
+    if before == "one step":
+        mask = batch["loss_mask"].arrays
+        got = {name: column[mask] for name, column in got.items()}
+        del got["truncateds"]  # open ends count as truncated there
+    dtypes = {
+        "rewards": "f4",
+        "new_obs": "f4",
+        "terminateds": "?",
+        "truncateds": "?",
+        "discounts": "f4",
+        "n_steps": "i8",
+    }
+    assert all(column.dtype == dtypes[name] for name, column in got.items())
+    for name, column in got.items():
+        exact = observations("vector", want[name]) if name == "new_obs" else np.array(want[name], column.dtype)
+        np.testing.assert_array_equal(column, exact, err_msg=name)
 
 
-def test_a_terminal_end_takes_the_bootstrap_away_and_a_time_limit_leaves_it() -> None:
-    def target(terminated: bool, truncated: bool) -> float:
-        _, targets = gae(
-            np.array([1.0]),
-            np.array([3.0]),
-            np.array([10.0]),
-            [1],
-            np.array([terminated]),
-            np.array([truncated]),
-            gamma=0.9,
-            lambda_=0.95,
-        )
-        return float(targets[0])
-
-    assert (target(True, False), target(True, True), target(False, True), target(False, False)) == (1, 1, 10, 10)
-
-
-def test_the_flag_is_that_of_the_step_that_leads_to_the_end() -> None:
-    _, targets = gae(
-        np.array([0.0, 1.0]),
-        np.array([5.0, 1.0]),
-        np.array([7.0]),
-        [2],
-        np.array([False, True]),
-        gamma=0.9,
-        lambda_=0.0,
-    )
-    assert targets.tolist() == pytest.approx([0.9, 1.0])
+@settings(max_examples=60, deadline=None)
+@given(chunks(whole=True), st.booleans(), st.integers(1, 14), st.sampled_from([0.5, 0.9, 0.99, 1.0]))
+def test_n_step_columns_are_those_of_the_replay_buffer(plays: list[Chunk], numpy: bool, n: int, gamma: float) -> None:
+    steps = len(slow.steps_of(plays))
+    if not steps:
+        return
+    episodes = episodes_of(plays, numpy=numpy)
+    drawn = buffer_for(steps, episodes).sample_transitions(steps, n_step=n, gamma=gamma, replace=False)
+    order = np.argsort(drawn.observations[:, 0], kind="stable")
+    batch = run([OBSERVATIONS, AddColumns(), NStepReturns(n_step=n, gamma=gamma)], episodes)
+    ours = np.argsort(batch["obs"].arrays[:, 0], kind="stable")
+    theirs = {
+        "obs": "observations",
+        "rewards": "rewards",
+        "new_obs": "next_observations",
+        "terminateds": "terminations",
+        "truncateds": "truncations",
+        "discounts": "discounts",
+        "n_steps": "n_steps",
+    }
+    for name, other in theirs.items():
+        want = np.asarray(getattr(drawn, other))[order]
+        got = batch[name].arrays[ours]
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got.reshape(want.shape), want, err_msg=name)
 
 
-def test_ends_inside_of_a_chunk_stop_the_sum_and_only_a_terminal_one_the_bootstrap() -> None:
-    rewards, values = np.array([1.0, 2.0, 4.0]), np.array([10.0, 20.0, 40.0])
-    inside = np.array([False, True, False])
-    never = np.zeros(3, bool)
-    _, targets = gae(rewards, values, np.array([80.0]), [3], inside, never, gamma=0.5, lambda_=1.0)
-    assert targets.tolist() == [2.0, 2.0, 44.0]
-    _, targets = gae(rewards, values, np.array([80.0]), [3], never, inside, gamma=0.5, lambda_=1.0)
-    assert targets.tolist() == [1 + 0.5 * 22, 2 + 0.5 * 40, 44.0]
+def buffer_for(steps: int, episodes: list[SingleAgentEpisode]) -> ReplayBuffer:
+    observation_space, action_space = episodes[0].observation_space, episodes[0].action_space
+    assert observation_space is not None
+    assert action_space is not None
+    buffer = ReplayBuffer(steps, observation_space, action_space, seed=3)
+    for episode in episodes:
+        if len(episode):
+            buffer.add_episode(copy.deepcopy(episode))
+    return buffer
 
 
-def test_what_lies_behind_a_terminal_end_may_be_unknown() -> None:
-    advantages, targets = gae(
-        np.array([1.0, 1.0]),
-        np.array([0.0, 0.0]),
-        np.array([np.nan]),
-        [2],
-        np.array([False, True]),
-        gamma=1.0,
-        lambda_=1.0,
-    )
-    assert targets.tolist() == advantages.tolist() == [2.0, 1.0]
+def test_a_value_of_what_lies_n_steps_ahead_gives_the_target_by_its_discount() -> None:
+    play = Play(1, 4, truncated=True)
+    batch = NStepReturns(n_step=3, gamma=0.5)(batch={}, episodes=[episode_of(Chunk(play, 0, 4))])
+    assert isinstance(batch["rewards"], Rows)
+    assert batch["new_obs"].arrays[:, 0].tolist() == [103, 104, 104, 104]
+    assert batch["discounts"].arrays.tolist() == [0.125, 0.125, 0.25, 0.5]
+    assert batch["truncateds"].arrays.tolist() == [False, True, True, True]
 
 
-@pytest.mark.parametrize("factor", [0.0, 0.5, 0.99, 1.0 - 1e-9, 1.0])
-@pytest.mark.parametrize("lengths", [[5000], [1], [4096, 1, 0, 903], [8] * 20])
-def test_long_sums_are_as_accurate_as_exact_ones(factor: float, lengths: list[int]) -> None:
-    rng = np.random.default_rng(sum(lengths))
-    items = rng.normal(1.0, 3.0, sum(lengths))
-    got = discounted_sums(items, last_rows(lengths), factor)
-    begin = 0
-    for length in lengths:
-        for k in {0, length // 2, length - 1} if length else ():
-            weights = [factor**i for i in range(length - k)]
-            parts = [w * x for w, x in zip(weights, items[begin + k : begin + length], strict=True)]
-            scale = math.fsum(map(abs, parts))
-            assert abs(got[begin + k] - math.fsum(parts)) <= 1e-14 * scale
-        begin += length
-
-
-def test_sums_do_not_cross_a_boundary_even_where_infinity_lies_behind_it() -> None:
-    items = np.array([1.0, 2.0, np.inf, 4.0, 5.0])
-    assert discounted_sums(items, last_rows([2, 1, 2]), 0.5).tolist() == [2.0, 2.0, np.inf, 6.5, 5.0]
-
-
-def test_no_steps_give_no_rows() -> None:
-    nothing = np.zeros(0)
-    none = np.zeros(0, bool)
-    assert returns_to_go(nothing, [], 0.9).shape == returns_to_go(nothing, [0, 0], 0.9).shape == (0,)
-    advantages, targets = gae(nothing, nothing, np.array([np.nan]), [0], none, gamma=0.9, lambda_=0.9)
-    assert advantages.shape == targets.shape == (0,)
-    assert n_step_returns(nothing, [0], none, n_step=3, gamma=0.9).last.shape == (0,)
-
-
-def test_given_arrays_are_left_as_they_are() -> None:
-    play = slow.Play(3, 9, terminated=True)
-    data = flat([slow.Chunk(play, 0, 4), slow.Chunk(play, 4, 9)])
-    before = {name: array.copy() for name, array in data.items()}
-    gae(**arguments(data), gamma=0.9, lambda_=0.9)
-    n_step_returns(**arguments(data, "values", "final_values"), n_step=3, gamma=0.9)
-    returns_to_go(data["rewards"], data["lengths"], 0.9)
-    for name, array in before.items():
-        np.testing.assert_array_equal(data[name], array)
-
-
-def refused(call: Any, message: str, kind: type[Exception] = ValueError) -> None:
-    with pytest.raises(kind, match=f"^{re.escape(message)}$"):
-        call()
-
-
-def test_refusals_say_what_is_wrong() -> None:
-    one, no = np.ones(2), np.zeros(2, bool)
-    refused(lambda: returns_to_go(one, [2], 1.5), "returns_to_go: gamma must be in [0, 1], got 1.5")
-    refused(lambda: returns_to_go(one, [2], math.nan), "returns_to_go: gamma must be in [0, 1], got nan")
-    refused(
-        lambda: returns_to_go(one, [2], "1"),  # type: ignore[arg-type]
-        "returns_to_go: gamma must be a number in [0, 1], got '1'",
-        TypeError,
-    )
-    refused(
-        lambda: returns_to_go(one, [2, 1], 1.0), "returns_to_go: rewards must have shape (3,) for 2 chunks, got (2,)"
-    )
-    refused(
-        lambda: gae(one, one, one, [2], no, gamma=0.9, lambda_=0.9),
-        "gae: final_values must hold one value for each of the 1 chunks, got 2",
-    )
-    refused(
-        lambda: gae(one, one[:1], one[:1], [2], no, gamma=0.9, lambda_=0.9),
-        "gae: values must have shape (2,) for 1 chunks, got (1,)",
-    )
-    refused(lambda: gae(one, one, one[:1], [2], no, gamma=0.9, lambda_=-1), "gae: lambda_ must be in [0, 1], got -1")
-    refused(lambda: n_step_returns(one, [2], no, n_step=0, gamma=0.9), "n_step_returns: n_step must be >= 1, got 0")
-    refused(
-        lambda: n_step_returns(one, [2], no, n_step=1.0, gamma=0.9),  # type: ignore[arg-type]
-        "n_step_returns: n_step must be an integer >= 1, got 1.0",
-        TypeError,
-    )
+def test_pieces_for_no_steps_add_nothing() -> None:
+    for piece in (gae(), ComputeReturnsToGo(gamma=0.9), NStepReturns(n_step=2, gamma=0.9)):
+        assert piece(batch={}, episodes=[], rl_module=Values()) == {}
+        assert piece(batch={}, episodes=[episode_of(Chunk(Play(0, 0), 0, 0))], rl_module=Values()) == {}

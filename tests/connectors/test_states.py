@@ -22,12 +22,15 @@ from ringback.connectors import (
     AddTimeDim,
     BatchItems,
     ConnectorPipeline,
+    FrameStack,
     PreviousActionsRewards,
     RemoveTimeDim,
     SampleActions,
     ToNumpy,
     ToTensor,
 )
+from ringback.connectors.columns import row_count
+from ringback.episodes.recurrent_states import newest_states, states_before
 from ringback.errors import EpisodeError
 from tests.connectors.making import (
     FORMS,
@@ -150,6 +153,16 @@ def test_next_states_come_with_next_observations(made: Chunks, form: str) -> Non
     assert_same(batch["next_state_in"], slow.stacked(rows))
 
 
+def test_a_state_that_is_lost_is_refused_wherever_states_are_read() -> None:
+    chunk = episode(Cut(story(1, 6), 3, 5, 0))
+    text = "^here: the lookback must hold 1 step at t = 3, got 0$"
+    for read in (states_before, lambda chunk, *rest: newest_states([chunk.cut()], *rest)):
+        with pytest.raises(EpisodeError, match=text.replace("3", "5") if read is not states_before else text):
+            read(chunk, lambda: INITIAL, "here")
+    found = states_before(chunk, lambda: INITIAL, "here", unseen=lambda: state(77))
+    assert_same(found, slow.stacked([state(77), state(104)]))
+
+
 # ------------------------------------------------------------------ sequences
 
 
@@ -225,7 +238,41 @@ def test_a_column_without_one_row_a_step_is_named() -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
         AddTimeDim(as_learner_connector=True)(batch={"extra": [1, 2]}, episodes=[made])
     with pytest.raises(ValueError, match="AddTimeDim: max_seq_len must be >= 1, got 0"):
-        AddTimeDim(max_seq_len=0)
+        AddTimeDim(max_seq_len=0, as_learner_connector=True)
+    with pytest.raises(ValueError, match="max_seq_len must be None unless as_learner_connector=True, got 4"):
+        AddTimeDim(max_seq_len=4)
+
+
+LEARNING: dict[str, Any] = {
+    "AddObservations": AddObservations(as_learner_connector=True),
+    "AddColumns": AddColumns(),
+    "AddNextObservations": AddNextObservations(),
+    "FrameStack": FrameStack(2, as_learner_connector=True),
+    "PreviousActionsRewards": PreviousActionsRewards(as_learner_connector=True),
+}
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_what_has_one_row_a_step_is_refused_behind_the_sequences(name: str) -> None:
+    made = [episode(Cut(story(1, 3), 0, 3, 0))]
+    there = [] if name == "AddObservations" else [LEARNING["AddObservations"]]
+    text = f"^{name}: batch must have no time axis yet, got one; put it before AddTimeDim\\(\\)$"
+    for arrays in ([], [BatchItems()], [ToTensor()]):
+        pieces = [*there, AddTimeDim(max_seq_len=2, as_learner_connector=True), *arrays, LEARNING[name]]
+        with pytest.raises(ValueError, match=text):
+            ConnectorPipeline(pieces)(episodes=made)
+        # Nothing to refuse where there are no sequences.
+        batch = ConnectorPipeline(pieces)(episodes=made, rl_module=Module(stateful=False))
+        assert {row_count(column) for column in batch.values()} == {3}
+
+
+@pytest.mark.parametrize("piece", [AddObservations(), FrameStack(2), PreviousActionsRewards()], ids=repr)
+def test_what_has_one_row_an_episode_is_refused_behind_the_time_axis(piece: Any) -> None:
+    made = [episode(Cut(story(1, 3), 0, 3, 0))]
+    there = [] if isinstance(piece, AddObservations) else [AddObservations()]
+    text = f"^{piece.name}: batch must have no time axis yet, got one; put it before AddTimeDim\\(\\)$"
+    with pytest.raises(ValueError, match=text):
+        ConnectorPipeline([*there, AddTimeDim(), piece])(episodes=made)
 
 
 # ------------------------------------------------------------------ acting
@@ -275,6 +322,21 @@ def test_the_time_axis_is_only_taken_away_where_it_was_added() -> None:
     assert removed["actions"].tolist() == [3]
     assert removed["state_out"].tolist() == [[5]]
     assert shared == {}
+
+
+@pytest.mark.parametrize("output", [np.array([3, 4]), torch.zeros(2, 5), {"a": np.zeros((2, 1)), "b": np.zeros(2)}])
+def test_an_output_without_a_time_axis_is_named_and_nothing_is_taken_away(output: Any) -> None:
+    shared = {"_added_single_ts_time_rank": True}
+    batch = {"actions": np.array([[3], [4]]), "vf_preds": output}
+    shape = {"dict": "(2,)", "ndarray": "(2,)", "Tensor": "(2, 5)"}[type(output).__name__]
+    text = (
+        "RemoveTimeDim: column 'vf_preds' must have a time axis of 1 step behind the batch axis, as a module's "
+        f"inputs have, got shape {shape}"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        RemoveTimeDim()(batch=batch, episodes=[], shared_data=shared)
+    assert batch["actions"].tolist() == [[3], [4]]
+    assert shared == {"_added_single_ts_time_rank": True}
 
 
 def test_acting_keeps_the_episodes_of_a_column() -> None:

@@ -129,6 +129,15 @@ def test_a_lookback_that_is_too_short_is_refused_though_a_fill_is_given() -> Non
     assert stack_last(chunk, 4)["camera"].shape == (4, 2, 3)
 
 
+@pytest.mark.parametrize(("steps", "text"), [(1, "1 step"), (2, "2 steps")])
+def test_no_more_steps_are_asked_for_than_there_were(steps: int, text: str) -> None:
+    chunk = played(steps).cut(len_lookback_buffer=0)
+    for _ in range(3):
+        with pytest.raises(EpisodeError, match=rf"^stack_last: the lookback must hold {text} at t = {steps}, got 0$"):
+            stack_last(chunk, 10)
+        chunk.add_env_step(observation(chunk.t + 1), 0, 0.0)
+
+
 def test_what_lies_before_the_first_step_is_not_read() -> None:
     """A lookback before t = 0 is none that a buffer stores."""
     episode = SingleAgentEpisode(observations=[1, 2, 3, 4], actions=[0, 0, 0], rewards=[0.0] * 3, len_lookback_buffer=2)

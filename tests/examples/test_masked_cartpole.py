@@ -14,8 +14,8 @@ from ringback.examples import dqn, masked_cartpole, recurrent, training
 torch.set_num_threads(1)
 
 
-def made(kind: str, seed: int, mean: float) -> masked_cartpole.Run:
-    return masked_cartpole.Run(kind, seed, ((100, 9.0), (200, mean)), (mean - 1, mean + 1), 200, 1.4)
+def made(kind: str, seed: int, mean: float) -> masked_cartpole.Outcome:
+    return masked_cartpole.Outcome(kind, seed, ((100, 9.0), (200, mean)), (mean - 1, mean + 1), 200, 1.4)
 
 
 EACH = {"LSTM": 4, "no memory": 1}  # steps in a round

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ringback import EnvRunner
-from ringback.examples import dqn, recurrent, sac, training
+from ringback.examples import dqn, recurrent, sac, stepping, training
 from tests.examples import puzzles
 from tests.examples.corridor import CORRIDOR, register
 
@@ -98,7 +98,7 @@ def test_adam_steps_as_that_of_torch() -> None:
     generator = torch.Generator().manual_seed(1)
     ours = torch.randn(50, generator=generator)
     theirs = ours.clone().requires_grad_()
-    adam, reference = training.Adam(ours), torch.optim.Adam([theirs], lr=0.0)
+    adam, reference = stepping.Adam(ours), torch.optim.Adam([theirs], lr=0.0)
     for step in range(200):
         theirs.grad = torch.randn(50, generator=generator) * 10 ** (step % 3)
         reference.param_groups[0]["lr"] = 0.1 / (step + 1)
@@ -111,7 +111,7 @@ def test_step_is_clipped_and_the_slow_copy_takes_on_its_share(monkeypatch: pytes
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1))
     before = copy.deepcopy(network)
-    stepper = training.Stepper(network, clip=0.5)
+    stepper = stepping.Stepper(network, clip=0.5)
     steps: list[tuple[torch.Tensor, float]] = []
     monkeypatch.setattr(stepper._adam, "step", lambda gradient, rate: steps.append((gradient, rate)))
     for scale in (1e-3, 1e3):
@@ -125,7 +125,7 @@ def test_step_is_clipped_and_the_slow_copy_takes_on_its_share(monkeypatch: pytes
         assert wanted.norm() < 0.5 if scale < 1 else wanted.norm() > 0.5
         torch.testing.assert_close(gradient, wanted if scale < 1 else wanted / wanted.norm() * 0.5)
 
-    slow = training.SlowCopy(network, stepper, 0.25)
+    slow = stepping.SlowCopy(network, stepper, 0.25)
     stepper.vector += 1
     slow.follow()
     for was, fast, now in zip(before.parameters(), network.parameters(), slow.network.parameters(), strict=True):
@@ -137,7 +137,7 @@ def test_step_is_clipped_and_the_slow_copy_takes_on_its_share(monkeypatch: pytes
 def test_mean_fades() -> None:
     mean = math.nan
     for value in (4.0, 2.0, 1.0):
-        mean = training.fading_mean(mean, torch.tensor(value))
+        mean = stepping.fading_mean(mean, torch.tensor(value))
     assert mean == pytest.approx(0.99 * (0.99 * 4 + 0.01 * 2) + 0.01)
 
 

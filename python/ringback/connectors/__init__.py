@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from .actions import ActionsToSpace, SampleActions
+from .add_columns import AddColumns, AddNextObservations
 from .batching import BatchItems, ListItems, ToNumpy, ToTensor, Unbatch
 from .columns import BatchedArray, Columns, Rows, stacked
 from .connector import Connector
 from .flatten import Flatten
 from .frame_stack import FrameStack
-from .learner import AddColumns, AddNextObservations
-from .learner_one_step import AddOneStep
-from .learner_returns import ComputeReturnsToGo, GeneralAdvantageEstimation, NStepReturns
 from .mean_std_filter import MeanStdFilter
 from .observations import AddObservations
+from .one_step import AddOneStep
 from .pipeline import ConnectorPipeline
 from .previous import PreviousActionsRewards
+from .returns import ComputeReturnsToGo, GeneralAdvantageEstimation, NStepReturns
 from .states import AddStates, AddTimeDim, RemoveTimeDim
 
-# The same pieces under the names that they have in RLlib.
+# The same pieces under the names that they have in RLlib, with RLlib's keywords. Where a piece has positional arguments
+# of its own (ToTensor, Flatten, FrameStack, PreviousActionsRewards), spaces must be named: RLlib puts them first.
 ConnectorV2 = Connector
 ConnectorPipelineV2 = ConnectorPipeline
 AddColumnsFromEpisodesToTrainBatch = AddColumns

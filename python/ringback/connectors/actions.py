@@ -13,7 +13,7 @@ from ringback.episodes.structure import map_pair, rebuild
 
 from .batching import without_tensors
 from .columns import Columns, replaced, stacked
-from .connector import Connector
+from .connector import Connector, Piece
 
 __all__ = ["ActionsToSpace", "SampleActions"]
 
@@ -23,7 +23,7 @@ Array: TypeAlias = np.ndarray[Any, Any]
 Draw: TypeAlias = Callable[[str, int], Array]
 
 
-class SampleActions(Connector):
+class SampleActions(Piece):
     """Samples the actions, unless the module gave some.
 
     A module gives ``"actions"``, which are taken as they are, or ``"action_dist_inputs"`` (E, n), read by the action
@@ -39,7 +39,7 @@ class SampleActions(Connector):
         Of the piece's own generator. It is only used for rows that have none: under ``"generators"``, ``shared_data``
         may have one NumPy generator for each row, and the actions of an episode then depend on its own alone.
     **kwargs
-        Ignored.
+        RLlib's options that mean nothing here; see `Piece`.
 
     Raises
     ------
@@ -131,7 +131,7 @@ class SampleActions(Connector):
         self._generator.bit_generator.state = state["generator"]
 
 
-class ActionsToSpace(Connector):
+class ActionsToSpace(Piece):
     """Adds ``"actions_for_env"``: the actions, brought into the space of the environment.
 
     Only Boxes of floats are changed, alone or in Dict and Tuple spaces, place by place: those with both bounds are
@@ -146,7 +146,7 @@ class ActionsToSpace(Connector):
     clip_actions : bool, default False
         Whether to clip only; not looked at if `normalize_actions`. With neither, nothing is done.
     **kwargs
-        Ignored.
+        RLlib's options that mean nothing here; see `Piece`.
 
     Raises
     ------
@@ -191,13 +191,13 @@ class ActionsToSpace(Connector):
         """Add the column."""
         if not (self.normalize_actions or self.clip_actions):
             return batch
-        where = "ActionsToSpace"
         if Columns.ACTIONS not in batch:
-            raise ValueError(f"{where}: batch must have 'actions', got columns {sorted(batch)}")
-        rules = rules_for(action_space_of(self, episodes, where)).struct
+            raise ValueError(f"ActionsToSpace: batch must have 'actions', got columns {sorted(batch)}")
+        rules = rules_for(action_space_of(self, episodes, "ActionsToSpace")).struct
         column = batch[Columns.ACTIONS]
         bring = unsquashed if self.normalize_actions else clipped
-        actions = map_pair(lambda rule, leaf, _: bring(rule, leaf), rules, stacked(without_tensors(column)), where)
+        given = stacked(without_tensors(column))
+        actions = map_pair(lambda rule, leaf, _: bring(rule, leaf), rules, given, "ActionsToSpace")
         batch[Columns.ACTIONS_FOR_ENV] = replaced(column, actions)
         return batch
 

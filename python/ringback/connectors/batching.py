@@ -7,14 +7,15 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from ringback.episodes.structure import map_structure, unstack
 from ringback.errors import MissingExtraError
 
 from .columns import Columns, Rows, by_episode, items_of, replaced, row_count, stacked
-from .connector import Connector
-from .windows import single_agent_episodes
+from .connector import Piece
+from .own_episodes import single_agent_episodes
 
 __all__ = ["BatchItems", "ListItems", "ToNumpy", "ToTensor", "Unbatch"]
 
@@ -34,10 +35,15 @@ def torch_for(where: str) -> Any:
         raise MissingExtraError(where, "train", "torch") from None
 
 
-class BatchItems(Connector):
+class BatchItems(Piece):
     """Turns each column of rows into arrays with a leading batch axis.
 
     Columns that are arrays or tensors already stay what they are; ``"infos"`` becomes a list.
+
+    Raises
+    ------
+    ValueError
+        If the columns differ in the number of rows.
 
     References
     ----------
@@ -61,12 +67,13 @@ class BatchItems(Connector):
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Batch all columns."""
+        check_rows_agree(batch, "BatchItems")
         for name, column in batch.items():
             batch[name] = batched(name, column)
         return batch
 
 
-class ToTensor(Connector):
+class ToTensor(Piece):
     """Turns all columns into torch tensors, batching those that are not batched.
 
     Parameters
@@ -74,16 +81,18 @@ class ToTensor(Connector):
     device : str or torch.device, optional
         Where to; the CPU by default.
     input_observation_space, input_action_space : Space, optional
-        What comes in.
+        What comes in; by name only, as the device comes first here.
     pin_memory : bool, default False
         Whether to copy through page-locked memory, so that the copy to an accelerator runs while Python goes on.
     **kwargs
-        Ignored.
+        RLlib's options that mean nothing here; see `Piece`.
 
     Raises
     ------
     MissingExtraError
         If torch is not installed.
+    ValueError
+        If the columns differ in the number of rows.
 
     Notes
     -----
@@ -93,7 +102,7 @@ class ToTensor(Connector):
 
     References
     ----------
-    RLlib 2.60, ``NumpyToTensor``.
+    RLlib 2.60, ``NumpyToTensor``, whose arguments begin with the spaces.
 
     Examples
     --------
@@ -104,9 +113,9 @@ class ToTensor(Connector):
     def __init__(
         self,
         device: Any = None,
-        input_observation_space: Any = None,
-        input_action_space: Any = None,
         *,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
         pin_memory: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -128,6 +137,7 @@ class ToTensor(Connector):
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Make the tensors."""
+        check_rows_agree(batch, "ToTensor")
         stays = self.device is None and not self.pin_memory
         for name, column in batch.items():
             if name == Columns.INFOS:
@@ -159,7 +169,7 @@ class ToTensor(Connector):
         return leaf if self.device is None else leaf.to(self.device, non_blocking=self.pin_memory)
 
 
-class ToNumpy(Connector):
+class ToNumpy(Piece):
     """Turns all tensors of the batch into arrays on the CPU.
 
     Notes
@@ -195,7 +205,7 @@ class ToNumpy(Connector):
         return batch
 
 
-class Unbatch(Connector):
+class Unbatch(Piece):
     """Gives each row back to its episode: ``{(episode id,): [row, ...]}``.
 
     The rows are those of the episodes, in order, one each.
@@ -248,7 +258,7 @@ class Unbatch(Connector):
         return batch
 
 
-class ListItems(Connector):
+class ListItems(Piece):
     """Turns each column into the list of its rows, in the order of the episodes, as a vector environment takes them.
 
     References
@@ -281,6 +291,24 @@ class ListItems(Connector):
 
 # The dtypes whose arrays torch can share as they are, by number.
 _KEPT = {np.dtype(name).num for name in ("b1", "u1", "i1", "i2", "i4", "i8", "f2", "f4")}
+
+
+def check_rows_agree(batch: dict[str, Any], where: str) -> None:
+    """Raise if two columns of rows of episodes differ in the number of rows; infos have no time axis, ever.
+
+    Raises
+    ------
+    ValueError
+        If they do, as when some pieces learn and others act.
+    """
+    if len(batch) < 2:
+        return
+    counts = {name: row_count(column) for name, column in batch.items() if name != Columns.INFOS and by_episode(column)}
+    if len(set(counts.values())) > 1:
+        raise ValueError(
+            f"{where}: all columns must have one number of rows, got {counts}; a learner's pieces need "
+            "as_learner_connector=True"
+        )
 
 
 def batched(name: str, column: Any) -> Any:

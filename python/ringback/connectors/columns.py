@@ -86,6 +86,11 @@ class Rows(MutableMapping[Key, list[Any]]):
     ------
     ValueError
         If the arrays do not have as many rows as the counts say.
+
+    Notes
+    -----
+    In a mapping the rows of an episode lie together. Chunks of one episode must therefore be given one behind the
+    other, as a pipeline does, or the rows change their order when somebody looks.
     """
 
     __slots__ = ("_arrays", "_counts", "_items", "_keys")

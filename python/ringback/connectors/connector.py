@@ -11,11 +11,14 @@ import numpy as np
 
 from ringback.episodes import SingleAgentEpisode, unbatch
 from ringback.episodes import batch as batched
-from ringback.episodes.structure import map_structure
+from ringback.episodes.structure import leaves, map_structure
 
-from .columns import BatchedArray, Key, by_episode, episode_key
+from .columns import BatchedArray, Key, by_episode, episode_key, is_batched, rows_in
 
-__all__ = ["Connector"]
+__all__ = ["Connector", "Piece", "refuse_unknown"]
+
+# Options of RLlib's pieces that all of ours take, and that mean nothing where a piece does not name them.
+RLLIB_OPTIONS = frozenset({"as_learner_connector", "multi_agent"})
 
 
 class Connector(abc.ABC):
@@ -30,7 +33,8 @@ class Connector(abc.ABC):
     input_observation_space, input_action_space : Space, optional
         What comes in. A pipeline sets them.
     **kwargs
-        Ignored, so that pieces written for RLlib can pass on what they were given.
+        Ignored, so that pieces written for RLlib can pass on what they were given; the pieces that come with ringback
+        refuse options that they do not know.
 
     References
     ----------
@@ -128,25 +132,37 @@ class Connector(abc.ABC):
 
     @property
     def input_observation_space(self) -> gym.Space[Any] | None:
-        """The space of observations before this piece; setting it computes the one behind it."""
+        """The space of observations before this piece; setting it computes the one behind it, None for None."""
         return self._input_observation_space
 
     @input_observation_space.setter
     def input_observation_space(self, space: gym.Space[Any] | None) -> None:
-        self._input_observation_space = space
-        if space is not None:
-            self._observation_space = self.recompute_output_observation_space(space, self.input_action_space)
+        before, self._input_observation_space = self._input_observation_space, space
+        try:
+            behind = None
+            if space is not None:
+                behind = self.recompute_output_observation_space(space, self.input_action_space)
+        except BaseException:
+            self._input_observation_space = before
+            raise
+        self._observation_space = behind
 
     @property
     def input_action_space(self) -> gym.Space[Any] | None:
-        """The space of actions before this piece; setting it computes the one behind it."""
+        """The space of actions before this piece; setting it computes the one behind it, None for None."""
         return self._input_action_space
 
     @input_action_space.setter
     def input_action_space(self, space: gym.Space[Any] | None) -> None:
-        self._input_action_space = space
-        if space is not None:
-            self._action_space = self.recompute_output_action_space(self.input_observation_space, space)
+        before, self._input_action_space = self._input_action_space, space
+        try:
+            behind = None
+            if space is not None:
+                behind = self.recompute_output_action_space(self.input_observation_space, space)
+        except BaseException:
+            self._input_action_space = before
+            raise
+        self._action_space = behind
 
     @property
     def column_spaces(self) -> dict[str, gym.Space[Any]]:
@@ -265,11 +281,27 @@ class Connector(abc.ABC):
             A leaf or a structure of leaves, without a batch axis.
         single_agent_episode : SingleAgentEpisode, optional
             Whose row it is: the column is ``{(episode id,): [item, ...]}``. With none it is a list.
+
+        Raises
+        ------
+        TypeError
+            If there is a column of that name in another form.
         """
         if single_agent_episode is None:
-            batch.setdefault(column, []).append(item_to_add)
+            rows = batch.setdefault(column, [])
+            if not isinstance(rows, list):
+                raise TypeError(
+                    f"Connector.add_batch_item: column {column!r} must be a list of items, as no episode is given, "
+                    f"got {type(rows).__name__}"
+                )
+            rows.append(item_to_add)
             return
         rows = batch.setdefault(column, {})
+        if not by_episode(rows):
+            raise TypeError(
+                f"Connector.add_batch_item: column {column!r} must be a mapping from episodes to items, as an episode "
+                f"is given, got {type(rows).__name__}"
+            )
         key = episode_key(single_agent_episode)
         if key in rows:
             rows[key].append(item_to_add)
@@ -295,6 +327,8 @@ class Connector(abc.ABC):
         ------
         ValueError
             If there are not `num_items` rows.
+        TypeError
+            If there is a column of that name in another form.
         """
         if not isinstance(items_to_add, list):
             found = set(map_lengths(items_to_add))
@@ -331,7 +365,7 @@ class Connector(abc.ABC):
         Raises
         ------
         ValueError
-            If a column is not there.
+            If a column is not there, or several rows (a `BatchedArray`) become another number of rows.
         """
         names = [column] if isinstance(column, str) else list(column)
         missing = [name for name in names if name not in batch]
@@ -349,7 +383,7 @@ class Connector(abc.ABC):
                 whose = key if len(key) == 3 else (key[0], None, None)
                 for position, items in enumerate(zip(*lists, strict=True)):
                     for rows, new in zip(lists, changed(items, *whose), strict=True):
-                        rows[position] = new
+                        rows[position] = as_many(new, rows[position])
             return
         # Rows without an episode: lists are changed in place, arrays are taken apart and put together again.
         columns = [batch[name] if isinstance(batch[name], list) else unbatch(batch[name]) for name in names]
@@ -374,6 +408,64 @@ class Connector(abc.ABC):
             for module_id, data in by_module.items():
                 modules.setdefault(module_id, {})[column] = data
         return modules
+
+
+class Piece(Connector):
+    """The base class of the pieces that come with ringback: it takes no option that the piece does not know.
+
+    A `Connector` ignores them, because who writes a piece may hand on whatever came in. Here a misspelled option would
+    be lost without a word.
+
+    Parameters
+    ----------
+    input_observation_space, input_action_space : Space, optional
+        What comes in.
+    **kwargs
+        RLlib's ``multi_agent`` and ``as_learner_connector``, which are ignored.
+
+    Raises
+    ------
+    TypeError
+        If there is another option.
+    """
+
+    def __init__(
+        self,
+        input_observation_space: gym.Space[Any] | None = None,
+        input_action_space: gym.Space[Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        refuse_unknown(kwargs, self.name)
+        super().__init__(input_observation_space, input_action_space)
+
+
+def refuse_unknown(kwargs: Mapping[str, Any], where: str) -> None:
+    """Check the options that a piece does not name itself; those of `Piece` are checked by its constructor.
+
+    Raises
+    ------
+    TypeError
+        If RLlib's pieces do not have them either.
+    """
+    unknown = sorted(kwargs.keys() - RLLIB_OPTIONS)
+    if unknown:
+        raise TypeError(
+            f"{where}: options must be those of its documentation or RLlib's {' and '.join(sorted(RLLIB_OPTIONS))}, "
+            f"got {', '.join(map(repr, unknown))}"
+        )
+
+
+def as_many(new: Any, old: Any) -> Any:
+    """Return the new item in the place of an old one; in that of several rows it must be as many."""
+    if not is_batched(old):
+        return new
+    lengths = {len(leaf) if np.ndim(leaf) else None for leaf in leaves(new)}
+    if lengths != {rows_in(old)}:
+        raise ValueError(
+            f"Connector.foreach_batch_item_change_in_place: func must return {rows_in(old)} rows for as many, got "
+            f"{'no rows' if None in lengths else sorted(map(str, lengths))}"
+        )
+    return map_structure(lambda leaf: np.asarray(leaf).view(BatchedArray), new)
 
 
 def map_lengths(structure: Any) -> Iterator[int]:

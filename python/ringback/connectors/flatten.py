@@ -12,16 +12,17 @@ from ringback.episodes.space_rules import LeafRules, rules_for
 from ringback.episodes.structure import leaves, map_pair
 
 from .columns import Columns, replaced, stacked
-from .connector import Connector
-from .frame_stack import bounds_of
+from .connector import Piece
 from .observations import note_change
+from .spaces import bounds_of
+from .steps import steps_in
 
 __all__ = ["Flatten"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
 
-class Flatten(Connector):
+class Flatten(Piece):
     """Puts one vector for each row, float32, in the place of the observations.
 
     Discrete and MultiDiscrete leaves of the observations become one-hot codes, all others their numbers in a row; the
@@ -33,16 +34,17 @@ class Flatten(Connector):
         What to put into the vector, in this order: the observations, and other columns, whose numbers are taken as they
         are, such as those of `PreviousActionsRewards`. Only the column ``"obs"`` is left of them.
     input_observation_space, input_action_space : Space, optional
-        What comes in.
+        What comes in; by name only, as the columns come first here.
     **kwargs
-        Ignored.
+        RLlib's options that mean nothing here; see `Piece`.
 
     Raises
     ------
     ValueError
-        If a column is not there; if there is no space to flatten the observations by.
+        If a column is not there; if observations are there that are not to go into the vector; if there is no space to
+        flatten the observations by; if no column is named, or one twice.
     TypeError
-        If the space has leaves that are not made of numbers.
+        If the space has leaves that are not made of numbers; if columns are no str.
 
     Notes
     -----
@@ -51,7 +53,8 @@ class Flatten(Connector):
 
     References
     ----------
-    RLlib 2.60, ``FlattenObservations``. gymnasium 1.4, ``gymnasium.spaces.flatten``.
+    RLlib 2.60, ``FlattenObservations``, whose arguments begin with the spaces. gymnasium 1.4,
+    ``gymnasium.spaces.flatten``.
 
     Examples
     --------
@@ -67,13 +70,12 @@ class Flatten(Connector):
     def __init__(
         self,
         columns: str | Sequence[str] = Columns.OBS,
+        *,
         input_observation_space: gym.Space[Any] | None = None,
         input_action_space: gym.Space[Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.columns = (columns,) if isinstance(columns, str) else tuple(columns)
-        if not self.columns:
-            raise ValueError("Flatten: columns must name a column, got none")
+        self.columns = (columns,) if isinstance(columns, str) else checked(columns)
         super().__init__(input_observation_space, input_action_space, **kwargs)
 
     def __repr__(self) -> str:
@@ -107,6 +109,8 @@ class Flatten(Connector):
         missing = [name for name in self.columns if name not in batch]
         if missing:
             raise ValueError(f"Flatten: columns must be in the batch ({sorted(batch)}), got {missing}")
+        if Columns.OBS in batch and Columns.OBS not in self.columns:
+            raise ValueError(f"Flatten: columns must name 'obs' too where the batch has it, got {self.columns}")
         parts: dict[str, list[Array]] = {}
         leading = 1
         if Columns.OBS in self.columns:
@@ -136,13 +140,27 @@ class Flatten(Connector):
         lengths = stacked(batch[Columns.SEQ_LENS])
 
         def coded_steps(rule: LeafRules, leaf: Array, path: str) -> Array:
-            steps = np.arange(leaf.shape[1]) < lengths[:, None]
+            steps = steps_in(lengths, leaf.shape[1])
             codes = coded(rule, leaf[steps], path)
             out = np.zeros((*steps.shape, codes.shape[-1]), np.float32)
             out[steps] = codes
             return out
 
         return leaves(map_pair(coded_steps, rules, arrays, "Flatten"))
+
+
+def checked(columns: Any) -> tuple[str, ...]:
+    """Return the names of several columns if they are such."""
+    if not isinstance(columns, (list, tuple)):
+        raise TypeError(f"Flatten: columns must be a str or a sequence of str, got {type(columns).__name__}")
+    if not all(isinstance(name, str) for name in columns):
+        kinds = ", ".join(type(name).__name__ for name in columns)
+        raise TypeError(f"Flatten: columns must be a str or a sequence of str, got {type(columns).__name__} of {kinds}")
+    if not columns:
+        raise ValueError("Flatten: columns must name a column, got none")
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"Flatten: columns must differ, got {tuple(columns)}")
+    return tuple(columns)
 
 
 def coded(rule: LeafRules, leaf: Array, path: str) -> Array:

@@ -13,14 +13,17 @@ from ringback.episodes.stacking import check_fill, depths_of, filler
 from ringback.episodes.structure import leaves, map_pair
 
 from .columns import Columns, Rows, stacked
-from .connector import Connector
-from .observations import changed_by, observations_of
-from .windows import Windows, single_agent_episodes
+from .connector import Piece
+from .observations import changed_by
+from .own_episodes import single_agent_episodes
+from .spaces import bounds_of, space_of
+from .steps import refuse_time_axis
+from .windows import Windows
 
 __all__ = ["FrameStack"]
 
 
-class FrameStack(Connector):
+class FrameStack(Piece):
     """Puts the last k observations, oldest first, in the place of the observations.
 
     Parameters
@@ -31,12 +34,12 @@ class FrameStack(Connector):
     fill : {"first"} or float, default "first"
         What stands for times before the episode's first step: its first observation, or this number in all places.
     input_observation_space, input_action_space : Space, optional
-        What comes in.
+        What comes in; by name only, as the depth comes first here.
     as_learner_connector : bool, default False
         Acting: the stack of each episode's newest observation, (E, k, *D). Learning: those of all steps, (sum of T, k,
         *D). Observations that are numbers are stacked as (rows, k, 1).
     **kwargs
-        Ignored.
+        RLlib's options that mean nothing here; see `Piece`.
 
     Raises
     ------
@@ -44,7 +47,7 @@ class FrameStack(Connector):
         If an observation was there (t >= 0) but is neither in the chunk nor in its lookback.
     ValueError
         If `num_frames` is below 1 or names no leaf; if the dtype cannot hold the fill; if a piece before this one
-        changed the column: stacks are read from the episodes, and would lack the change.
+        changed the column: stacks are read from the episodes, and would lack the change; if `AddTimeDim` did.
 
     Notes
     -----
@@ -55,7 +58,7 @@ class FrameStack(Connector):
     References
     ----------
     Mnih et al. 2015, "Preprocessing" (the last 4 frames). RLlib 2.60, ``FrameStackingEnvToModule`` and
-    ``FrameStackingLearner``, which fill with zeros and put k last.
+    ``FrameStackingLearner``, which fill with zeros and put k last, and whose arguments begin with the spaces.
 
     Examples
     --------
@@ -73,9 +76,9 @@ class FrameStack(Connector):
         self,
         num_frames: int | Mapping[str, int],
         fill: Literal["first"] | float = "first",
+        *,
         input_observation_space: gym.Space[Any] | None = None,
         input_action_space: gym.Space[Any] | None = None,
-        *,
         as_learner_connector: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -100,7 +103,17 @@ class FrameStack(Connector):
     ) -> gym.Space[Any] | None:
         """Return the space of stacks: a Box with a leading axis k for each leaf."""
         self._check_paths(rules_for(input_observation_space).struct)
-        return stacked_space(rules_for(input_observation_space).struct, self._depth_of)
+
+        def stacks_of(rule: LeafRules) -> gym.Space[Any]:
+            low, high = bounds_of(rule, "FrameStack")
+            if low.ndim == 0:
+                low, high = low[None], high[None]
+            depth = self._depth_of(rule.path)
+            if depth is not None:
+                low, high = np.repeat(low[None], depth, 0), np.repeat(high[None], depth, 0)
+            return gym.spaces.Box(low, high, low.shape, low.dtype.type)
+
+        return space_of(rules_for(input_observation_space).struct, stacks_of)
 
     def __call__(
         self,
@@ -117,14 +130,15 @@ class FrameStack(Connector):
         where = "FrameStack"
         changed = changed_by(shared_data, batch)
         if changed is not None:
-            raise ValueError(f"{where}: must come before the piece that changes 'obs', got it behind {changed}")
+            raise ValueError(f"{where}: the piece must come before one that changes 'obs', got it behind {changed}")
         singles, keys = single_agent_episodes(episodes, self.as_learner_connector)
         if not singles or (self.as_learner_connector and not any(map(len, singles))):
             return batch
+        refuse_time_axis(batch, shared_data, where)
         following = self.as_learner_connector and Columns.NEXT_OBS in batch
         times = "newest" if not self.as_learner_connector else "all" if following else "steps"
         windows = Windows(singles, self.lookback + 1, True, times, where)
-        rows = windows.read(observations_of, where)
+        rows = windows.read("observations", where)
         self._check_paths(rows)
 
         def stack_of(leaf: Any, _: Any, path: str) -> Any:
@@ -156,33 +170,3 @@ class FrameStack(Connector):
         unknown = self._depths.keys() - paths
         if unknown:
             raise ValueError(f"FrameStack: num_frames must name leaves among {sorted(paths)}, got {sorted(unknown)}")
-
-
-def stacked_space(rules: Any, depth_of: Any) -> gym.Space[Any]:
-    """Return the space of the stacks of a structure of leaf rules."""
-    if isinstance(rules, dict):
-        return gym.spaces.Dict({key: stacked_space(sub, depth_of) for key, sub in rules.items()})
-    if isinstance(rules, tuple):
-        return gym.spaces.Tuple([stacked_space(sub, depth_of) for sub in rules])
-    low, high = bounds_of(rules, "FrameStack")
-    if low.ndim == 0:
-        low, high = low[None], high[None]
-    depth = depth_of(rules.path)
-    if depth is not None:
-        low, high = np.repeat(low[None], depth, 0), np.repeat(high[None], depth, 0)
-    return gym.spaces.Box(low, high, low.shape, low.dtype.type)
-
-
-def bounds_of(rule: LeafRules, where: str) -> tuple[Any, Any]:
-    """Return the bounds of a leaf, as arrays of its shape and dtype.
-
-    Raises
-    ------
-    TypeError
-        If it is not made of numbers.
-    """
-    if rule.dtype is None:
-        raise TypeError(f"{where}: the observation space must be made of numbers, got {rule.space}")
-    if isinstance(rule.space, gym.spaces.Box):
-        return rule.space.low, rule.space.high
-    return rule.low, rule.high

@@ -14,19 +14,17 @@ from ringback.episodes.space_rules import rules_for
 from ringback.episodes.structure import leaves, map_structure, stack, unstack
 
 from .columns import Columns, replaced, stacked
-from .connector import Connector
+from .connector import Piece
 from .observations import note_change
-from .states import TIME_WAS_ADDED
-from .windows import single_agent_episodes
+from .own_episodes import single_agent_episodes
+from .steps import refuse_time_axis
 
 __all__ = ["MeanStdFilter"]
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-WHERE = "MeanStdFilter"
 
-
-class MeanStdFilter(Connector):
+class MeanStdFilter(Piece):
     """Subtracts the running mean of the observations and divides by their running standard deviation.
 
     Parameters
@@ -47,7 +45,7 @@ class MeanStdFilter(Connector):
         column ``"obs"`` is changed (and next observations, uncounted), and a learner needs a filter of its own that is
         given this one's state.
     **kwargs
-        Ignored.
+        RLlib's options that mean nothing here; see `Piece`.
 
     Raises
     ------
@@ -62,8 +60,11 @@ class MeanStdFilter(Connector):
 
     **Several runners.** A state has the counts of each runner apart, under a name that no other has, and merging keeps
     the latest of each name. So each observation counts once however often states are merged, whether a runner's part
-    comes back to it with the merged state or not, and also after the filter was copied, pickled or forked. `set_state`
-    takes a state over as it is: what was counted since it was made is forgotten; ``merge_states([state])`` keeps it.
+    comes back to it with the merged state or not, and also after the filter was copied, pickled or forked.
+
+    `set_state` takes a state over as it is: what was counted since it was made is forgotten, also by those who know of
+    it, once they merge what the runner counted from there on; ``merge_states([state])`` keeps it. `reset_state` is the
+    same with an empty state.
 
     References
     ----------
@@ -96,7 +97,7 @@ class MeanStdFilter(Connector):
         **kwargs: Any,
     ) -> None:
         if clip_by_value is not None and not clip_by_value > 0:
-            raise ValueError(f"{WHERE}: clip_by_value must be None or > 0, got {clip_by_value!r}")
+            raise ValueError(f"MeanStdFilter: clip_by_value must be None or > 0, got {clip_by_value!r}")
         self.de_mean_to_zero = de_mean_to_zero
         self.de_std_to_one = de_std_to_one
         self.clip_by_value = clip_by_value
@@ -105,6 +106,7 @@ class MeanStdFilter(Connector):
         self._runs: dict[str, Moments] = {}  # what was counted, by whom
         self._own: str | None = None  # which of them this object counts into; None before it counts
         self._process = 0
+        self._latest = (0, 0)  # the largest version that its own ever had
         self._rest: Moments | None = None  # those of all others together, once it is known
         self._like: Any = None  # an observation's structure
         super().__init__(input_observation_space, input_action_space, **kwargs)
@@ -136,10 +138,9 @@ class MeanStdFilter(Connector):
             if not episodes:
                 return batch
             raise ValueError(
-                f"{WHERE}: batch must have 'obs', got columns {sorted(batch)}; put it behind AddObservations()"
+                f"MeanStdFilter: batch must have 'obs', got columns {sorted(batch)}; put it behind AddObservations()"
             )
-        if Columns.SEQ_LENS in batch or (shared_data or {}).get(TIME_WAS_ADDED):
-            raise ValueError(f"{WHERE}: batch must have no time axis yet, got one; put it before AddTimeDim()")
+        refuse_time_axis(batch, shared_data, "MeanStdFilter")
         observations = stacked(batch[Columns.OBS])
         if self.update_stats:
             self._count(observations)
@@ -156,12 +157,13 @@ class MeanStdFilter(Connector):
             return
         if Columns.OBS in batch:
             raise ValueError(
-                f"{WHERE}: batch must have no 'obs' yet to write to episodes, got columns {sorted(batch)}; put it first"
+                "MeanStdFilter: batch must have no 'obs' yet to write to episodes, "
+                f"got columns {sorted(batch)}; put it first"
             )
         if self.input_observation_space is None:
             self.input_observation_space = singles[0].observation_space
         # Not as their space says, which is that of the changed ones by now.
-        observations = stack(last_items([episode.observations for episode in singles]), WHERE)
+        observations = stack(last_items([episode.observations for episode in singles]), "MeanStdFilter")
         if self.update_stats:
             self._count(observations)
         space = self.observation_space
@@ -169,7 +171,7 @@ class MeanStdFilter(Connector):
         for episode in singles:
             if space is not None and episode.observation_space is not space:
                 episode.observation_space = space
-        set_last_items([episode.observations for episode in singles], rows, WHERE)
+        set_last_items([episode.observations for episode in singles], rows, "MeanStdFilter")
 
     # -- statistics ---------------------------------------------------------------------------------------------------
 
@@ -209,8 +211,12 @@ class MeanStdFilter(Connector):
         more = Moments.of(observations, self._chosen(observations))
         if self._own is None or self._process != os.getpid():
             self._own, self._process, self._rest = os.urandom(8).hex(), os.getpid(), None
-            self._runs[self._own] = Moments()
-        self._runs[self._own].merge(more)
+            self._latest = 0, 0
+        own = self._runs.setdefault(self._own, Moments())
+        if own.version != self._latest:
+            own.epoch = self._latest[0] + 1  # it went back: what follows is later than all that others may know of
+        own.merge(more)
+        self._latest = own.version
 
     def _chosen(self, observations: Any) -> list[bool]:
         """Tell for each leaf whether it is changed."""
@@ -250,16 +256,30 @@ class MeanStdFilter(Connector):
         not_components: str | Collection[str] | None = None,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Return what was counted: ``{"runs": {name: {"count": int, "mean": [...], "squares": [...]}}}``."""
-        return {"runs": {name: moments.state() for name, moments in self._runs.items()}}
+        """Return what was counted, by whom, and the structure of an observation.
+
+        Returns
+        -------
+        dict
+            ``{"runs": {name: {"epoch": int, "count": int, "mean": [...], "squares": [...]}}, "structure": ...}``.
+            Of two parts of one name, that of the larger epoch is the later one, and in an epoch that of the larger
+            count.
+        """
+        runs = {name: moments.state() for name, moments in self._runs.items()}
+        return {"runs": runs, "structure": self._like}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over what :meth:`get_state` gave, and forget all else."""
-        runs = {name: Moments.from_state(part) for name, part in state["runs"].items()}
-        own = self._own
-        if own is not None and (own not in runs or runs[own].count != self._runs[own].count):
-            self._own = None  # what is counted from now on is another run than the one that others may know of
+        """Take over what :meth:`get_state` gave, and forget all else.
+
+        Raises
+        ------
+        ValueError
+            If it is no such state.
+        """
+        runs = runs_of(state, "set_state")
         self._runs, self._rest = runs, None
+        if runs:
+            self._like = state["structure"]
 
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
         """Count in what other filters counted, each observation once, and return the state.
@@ -268,17 +288,25 @@ class MeanStdFilter(Connector):
         ----------
         states : list of dict
             From ``get_state``, in any order, with or without those of this filter or of earlier merges.
+
+        Raises
+        ------
+        ValueError
+            If one is no such state; nothing is merged.
         """
+        for runs in [runs_of(state, "merge_states") for state in states]:
+            for name, moments in runs.items():
+                if name not in self._runs or self._runs[name].version < moments.version:
+                    self._runs[name] = moments
         for state in states:
-            for name, part in state["runs"].items():
-                if name not in self._runs or self._runs[name].count < part["count"]:
-                    self._runs[name] = Moments.from_state(part)
+            if self._like is None:
+                self._like = state["structure"]
         self._rest = None
         return self.get_state()
 
     def reset_state(self) -> None:
         """Forget what was counted."""
-        self._runs, self._own, self._rest = {}, None, None
+        self._runs, self._rest = {}, None
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy, pickled or not, counts under a name of its own from here on.
@@ -288,9 +316,10 @@ class MeanStdFilter(Connector):
 class Moments:
     """Count, mean and sum of squared deviations of rows, leaf by leaf; None for leaves that are left out."""
 
-    __slots__ = ("count", "mean", "squares")
+    __slots__ = ("count", "epoch", "mean", "squares")
 
     def __init__(self) -> None:
+        self.epoch = 0  # how often who counts went back to fewer rows
         self.count = 0
         self.mean: list[Any] = []
         self.squares: list[Any] = []
@@ -310,10 +339,17 @@ class Moments:
                     deviations = rows - mean
                     squares = (deviations * deviations).sum(0)
                 if not np.isfinite(squares).all():
-                    raise ValueError(f"{WHERE}: observations must be finite to be counted, got NaN or infinite ones")
+                    raise ValueError(
+                        "MeanStdFilter: observations must be finite to be counted, got NaN or infinite ones"
+                    )
             out.mean.append(mean)
             out.squares.append(squares)
         return out
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """What is larger in the later of two of one runner."""
+        return self.epoch, self.count
 
     def merge(self, other: Moments) -> None:
         """Add other rows."""
@@ -349,14 +385,23 @@ class Moments:
 
     def state(self) -> dict[str, Any]:
         """Return them as a dict; the arrays are never changed in place."""
-        return {"count": self.count, "mean": list(self.mean), "squares": list(self.squares)}
+        return {"epoch": self.epoch, "count": self.count, "mean": list(self.mean), "squares": list(self.squares)}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Moments:
         """Return what :meth:`state` gave."""
         out = cls()
-        out.count, out.mean, out.squares = state["count"], list(state["mean"]), list(state["squares"])
+        out.epoch, out.count = state["epoch"], state["count"]
+        out.mean, out.squares = list(state["mean"]), list(state["squares"])
         return out
+
+
+def runs_of(state: Any, method: str) -> dict[str, Moments]:
+    """Return what a state says was counted, by whom."""
+    if not isinstance(state, dict) or state.keys() != {"runs", "structure"}:
+        got = f"keys {sorted(state)}" if isinstance(state, dict) else type(state).__name__
+        raise ValueError(f"MeanStdFilter.{method}: state must be one of get_state(), got {got}")
+    return {name: Moments.from_state(part) for name, part in state["runs"].items()}
 
 
 def filtered_space(space: gym.Space[Any], bound: float) -> gym.Space[Any]:

@@ -7,14 +7,13 @@ from typing import Any
 
 import gymnasium as gym
 
-from ringback.episodes import InfiniteLookbackBuffer, SingleAgentEpisode
-
 from .columns import Columns, Rows
-from .connector import Connector
-from .learner_steps import chunks_of, rows_of
-from .windows import newest, single_agent_episodes
+from .connector import Piece
+from .own_episodes import single_agent_episodes
+from .steps import chunks_of, refuse_time_axis, rows_of
+from .windows import newest
 
-__all__ = ["AddObservations", "changed_by", "note_change", "observations_of"]
+__all__ = ["AddObservations", "changed_by", "note_change"]
 
 # In the shared data: the piece that made something else of the observations in the batch, and that column.
 CHANGED_BY = "observations_changed_by"
@@ -32,7 +31,7 @@ def changed_by(shared_data: dict[str, Any] | None, batch: dict[str, Any]) -> str
     return name if column is not None and batch.get(Columns.OBS) is column else None
 
 
-class AddObservations(Connector):
+class AddObservations(Piece):
     """Puts the observations into the column ``"obs"``.
 
     Parameters
@@ -43,7 +42,12 @@ class AddObservations(Connector):
         Acting: each episode's newest observation, (E, *D). Learning: those of all steps t = 0 .. T-1 of the chunk,
         (sum of T, *D), episode after episode.
     **kwargs
-        Ignored.
+        RLlib's options that mean nothing here; see `Piece`.
+
+    Raises
+    ------
+    ValueError
+        Behind `AddTimeDim`, if the column is missing.
 
     Notes
     -----
@@ -92,6 +96,7 @@ class AddObservations(Connector):
         if Columns.OBS in batch or not episodes:
             return batch
         where = "AddObservations"
+        refuse_time_axis(batch, shared_data, where)
         if self.as_learner_connector:
             chunks, keys_of_chunks, counts = chunks_of(episodes)
             if chunks:
@@ -101,8 +106,3 @@ class AddObservations(Connector):
         if singles:
             batch[Columns.OBS] = Rows(newest(singles, "observations", where), keys)
         return batch
-
-
-def observations_of(episode: SingleAgentEpisode) -> InfiniteLookbackBuffer:
-    """Return the track of the observations."""
-    return episode.observations

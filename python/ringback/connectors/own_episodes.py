@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 from ringback.episodes import SingleAgentEpisode
 
@@ -21,50 +21,15 @@ class OwnEpisodes(list[Any]):
     """A list of episodes that belongs to a pipeline, so that its pieces, pipelines among them, may change it."""
 
     _singles: list[Any] | None = None  # the list's items when they were found to be single-agent episodes
-    _keys: Keys | None = None
+    _keys: list[Key]  # and their keys
 
-    def keys(self) -> Keys | None:
+    def keys(self) -> list[Key] | None:
         """Return the episodes' keys; None unless all are of one agent."""
         if self._singles is None or self._singles != self:
             if set(map(type, self)) != _SINGLE:
                 return None
-            self._singles, self._keys = self[:], None
-        if self._keys is None:
-            self._keys = Keys(self._singles)
+            self._singles, self._keys = self[:], keys_of(self)
         return self._keys
-
-
-class Keys(Sequence[Key]):
-    """The keys of single-agent episodes, found when somebody asks for them."""
-
-    __slots__ = ("_found", "_singles")
-
-    def __init__(self, singles: Sequence[Any]) -> None:
-        self._singles = singles
-        self._found: list[Key] | None = None
-
-    def found(self) -> list[Key]:
-        """List the keys."""
-        if self._found is None:
-            self._found = keys_of(self._singles)
-        return self._found
-
-    def __len__(self) -> int:
-        return len(self._singles)
-
-    def __getitem__(self, position: Any) -> Any:
-        return self.found()[position]
-
-    def __iter__(self) -> Iterator[Key]:
-        return iter(self.found())
-
-    def __eq__(self, other: object) -> bool:
-        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __reduce__(self) -> Any:
-        return list, (self.found(),)
 
 
 def keys_of(singles: Sequence[Any]) -> list[Key]:
@@ -92,7 +57,11 @@ def single_agent_episodes(episodes: Sequence[Any], learner: bool) -> tuple[Seque
     return singles, keys_of(singles)
 
 
-def together(episodes: Sequence[Any], known: tuple[Any, ...] = ()) -> tuple[OwnEpisodes, tuple[Any, ...]]:
+# The ids of the episodes of a call, and their keys.
+Known: TypeAlias = tuple[tuple[Any, ...], list[Key]]
+
+
+def together(episodes: Sequence[Any], known: Known = ((), [])) -> tuple[OwnEpisodes, Known]:
     """List the episodes, the chunks of each one behind each other, so that all columns have their rows in one order.
 
     Parameters
@@ -100,22 +69,22 @@ def together(episodes: Sequence[Any], known: tuple[Any, ...] = ()) -> tuple[OwnE
     episodes : sequence
         As the pipeline gets them.
     known : tuple
-        What the last call returned.
+        What the last call returned: who acts has the same episodes again and again, so that their keys need not be
+        made anew.
 
     Returns
     -------
     OwnEpisodes
         The list.
     tuple
-        The ids, if they are those of single-agent episodes, one chunk of each. Who acts has the same ones again and
-        again, so that this need not be found out anew.
+        The ids and keys; empty unless these are single-agent episodes without agents, one chunk of each.
     """
     if isinstance(episodes, OwnEpisodes):
         return episodes, known
     ids = tuple(map(_ID, episodes))
     own = OwnEpisodes(episodes)
-    if ids and ids == known:
-        own._singles = own[:]
+    if ids and ids == known[0]:
+        own._singles, own._keys = own[:], known[1]
         return own, known
     several = len(set(ids)) < len(ids)
     if several and not any(hasattr(one, "agent_episodes") for one in episodes):
@@ -123,4 +92,7 @@ def together(episodes: Sequence[Any], known: tuple[Any, ...] = ()) -> tuple[OwnE
         for episode in episodes:
             groups.setdefault(episode_key(episode), []).append(episode)
         own = OwnEpisodes([episode for group in groups.values() for episode in group])
-    return own, () if several or own.keys() is None else ids
+    keys = own.keys()
+    if several or keys is None or len(keys[0]) != 1:
+        return own, ((), [])
+    return own, (ids, keys)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -11,7 +12,7 @@ import gymnasium as gym
 from ringback.episodes.filling import READER
 
 from .connector import Connector
-from .own_episodes import together
+from .own_episodes import Known, together
 
 __all__ = ["ConnectorPipeline"]
 
@@ -19,15 +20,17 @@ __all__ = ["ConnectorPipeline"]
 class ConnectorPipeline(Connector):
     """Pieces one after the other; itself a piece.
 
-    Each piece gets the spaces that the one before leaves behind. While a pipeline runs, filling a step of an episode
-    that existed but is not kept (neither in the chunk nor in its lookback) is an error, whichever piece asks.
+    Each piece gets the spaces that the one before leaves behind; where none are known it keeps those that it was given
+    by others. While a pipeline runs, filling a step of an episode that existed but is not kept (neither in the chunk
+    nor in its lookback) is an error, whichever piece asks.
 
     Parameters
     ----------
     connectors : iterable of Connector, optional
         The pieces, in order.
     input_observation_space, input_action_space : Space, optional
-        What comes in; an :class:`~ringback.EnvRunner` sets those of its environment.
+        What comes in; an :class:`~ringback.EnvRunner` sets those of its environment. Where a piece does not go with a
+        space, its error is raised and all spaces stay what they were.
     timing : bool, default False
         Whether to measure each piece: see :meth:`timings`.
 
@@ -38,7 +41,7 @@ class ConnectorPipeline(Connector):
 
     References
     ----------
-    RLlib 2.60, ``rllib.connectors.connector_pipeline_v2.ConnectorPipelineV2``.
+    RLlib 2.60, ``rllib.connectors.connector_pipeline_v2.ConnectorPipelineV2``, whose arguments begin with the spaces.
 
     Examples
     --------
@@ -63,9 +66,10 @@ class ConnectorPipeline(Connector):
         self._timings: dict[str, tuple[int, float]] | None = {} if timing else None
         self._names: list[tuple[str, Connector]] = []
         self._are_named: list[Connector] = []  # the pieces that the names are of
-        self._known_ids: tuple[Any, ...] = ()
-        super().__init__(input_observation_space, input_action_space)
-        self._pass_spaces_on()
+        self._known: Known = (), []
+        self._passed_on: list[tuple[Connector, Any, Any]] = []  # the spaces that pieces have from here
+        with unchanged_on_failure(self.connectors):
+            super().__init__(input_observation_space, input_action_space)
 
     def __call__(
         self,
@@ -106,7 +110,7 @@ class ConnectorPipeline(Connector):
         """
         batch = {} if batch is None else batch
         shared_data = {} if shared_data is None else shared_data
-        episodes, self._known_ids = together(episodes, self._known_ids)
+        episodes, self._known = together(episodes, self._known)
         timings = self._timings
         reading = [""]
         token = READER.set(reading)
@@ -156,7 +160,10 @@ class ConnectorPipeline(Connector):
     # -- its pieces ---------------------------------------------------------------------------------------------------
 
     def append(self, connector: Connector) -> None:
-        """Put a piece behind the last one."""
+        """Put a piece behind the last one.
+
+        Like all methods that change the pieces it raises what a piece says to its new spaces; nothing is changed then.
+        """
         self._insert(len(self.connectors), connector, "append")
 
     def prepend(self, connector: Connector) -> None:
@@ -195,8 +202,8 @@ class ConnectorPipeline(Connector):
         ValueError
             If there is none; nothing is changed.
         """
-        del self.connectors[self._position(name_or_class, "remove")]
-        self._pass_spaces_on()
+        position = self._position(name_or_class, "remove")
+        self._replace([*self.connectors[:position], *self.connectors[position + 1 :]])
 
     def __len__(self) -> int:
         return len(self.connectors)
@@ -216,8 +223,15 @@ class ConnectorPipeline(Connector):
         return f"ConnectorPipeline([{', '.join(map(repr, self.connectors))}])"
 
     def _insert(self, position: int, connector: Connector, method: str) -> None:
-        self.connectors.insert(position, checked(connector, f"ConnectorPipeline.{method}"))
-        self._pass_spaces_on()
+        checked(connector, f"ConnectorPipeline.{method}")
+        if connector is self:
+            raise ValueError(f"ConnectorPipeline.{method}: connector must be another piece, got the pipeline itself")
+        self._replace([*self.connectors[:position], connector, *self.connectors[position:]])
+
+    def _replace(self, connectors: list[Connector]) -> None:
+        with unchanged_on_failure([self, *connectors]):
+            self.connectors = connectors
+            self._pass_spaces_on()
 
     def _position(self, name_or_class: str | type[Connector], method: str) -> int:
         for position, piece in enumerate(self.connectors):
@@ -246,15 +260,35 @@ class ConnectorPipeline(Connector):
         self, input_observation_space: gym.Space[Any], input_action_space: gym.Space[Any] | None
     ) -> gym.Space[Any] | None:
         """Return what the last piece leaves behind."""
-        self._pass_spaces_on()
         return self.observation_space
 
     def recompute_output_action_space(
         self, input_observation_space: gym.Space[Any] | None, input_action_space: gym.Space[Any]
     ) -> gym.Space[Any] | None:
         """Return what the last piece leaves behind."""
-        self._pass_spaces_on()
         return self.action_space
+
+    @property
+    def input_observation_space(self) -> gym.Space[Any] | None:
+        """The space of observations before the first piece; setting it sets those of all pieces."""
+        return self._input_observation_space
+
+    @input_observation_space.setter
+    def input_observation_space(self, space: gym.Space[Any] | None) -> None:
+        with unchanged_on_failure([self]):
+            self._input_observation_space = space
+            self._pass_spaces_on()
+
+    @property
+    def input_action_space(self) -> gym.Space[Any] | None:
+        """The space of actions before the first piece; setting it sets those of all pieces."""
+        return self._input_action_space
+
+    @input_action_space.setter
+    def input_action_space(self, space: gym.Space[Any] | None) -> None:
+        with unchanged_on_failure([self]):
+            self._input_action_space = space
+            self._pass_spaces_on()
 
     @property
     def observation_space(self) -> gym.Space[Any] | None:
@@ -274,12 +308,16 @@ class ConnectorPipeline(Connector):
     def _pass_spaces_on(self) -> None:
         observation_space, action_space = self.input_observation_space, self.input_action_space
         column_spaces = self.input_column_spaces
+        before, self._passed_on = self._passed_on, []
         for piece in self.connectors:
+            had = next((spaces for one, *spaces in before if one is piece), [None, None])
+            self._passed_on.append((piece, observation_space, action_space))
+            for_actions = known(action_space, piece.input_action_space, had[1])
             piece.input_column_spaces = column_spaces
-            piece.input_action_space = action_space
-            piece.input_observation_space = observation_space
+            piece.input_action_space = for_actions
+            piece.input_observation_space = known(observation_space, piece.input_observation_space, had[0])
             # Once more: a space of actions may depend on that of observations, and was computed before it.
-            piece.input_action_space = action_space
+            piece.input_action_space = for_actions
             observation_space, action_space = piece.observation_space, piece.action_space
             column_spaces = piece.column_spaces
 
@@ -315,7 +353,11 @@ class ConnectorPipeline(Connector):
         Raises
         ------
         ValueError
-            If there is no piece of a name; nothing is changed.
+            If there is no piece of a name.
+
+        Notes
+        -----
+        If a piece refuses its state, its error is raised and those before it get back the states that they had.
         """
         pieces = dict(self._named())
         unknown = state.keys() - pieces.keys()
@@ -323,8 +365,17 @@ class ConnectorPipeline(Connector):
             raise ValueError(
                 f"ConnectorPipeline.set_state: state must be of pieces among {sorted(pieces)}, got {sorted(unknown)}"
             )
-        for name, value in state.items():
-            pieces[name].set_state(value)
+        before = {name: pieces[name].get_state() for name in state}
+        tried = []
+        try:
+            for name, value in state.items():
+                tried.append(name)
+                pieces[name].set_state(value)
+        except BaseException:
+            for name in tried:
+                if before[name]:
+                    pieces[name].set_state(before[name])
+            raise
 
     def merge_states(self, states: list[dict[str, Any]]) -> dict[str, Any]:
         """Merge the states of such a pipeline on several runners, piece by piece; pieces are matched by name.
@@ -344,6 +395,32 @@ class ConnectorPipeline(Connector):
         """Let all pieces forget."""
         for piece in self.connectors:
             piece.reset_state()
+
+
+@contextmanager
+def unchanged_on_failure(pieces: Iterable[Connector]) -> Iterator[None]:
+    """Give pieces, and the pieces in them, their attributes back if what is done to them fails."""
+    before = [(piece, dict(vars(piece))) for piece in with_inner(pieces)]
+    try:
+        yield
+    except BaseException:
+        for piece, attributes in before:
+            vars(piece).clear()
+            vars(piece).update(attributes)
+        raise
+
+
+def with_inner(pieces: Iterable[Connector]) -> Iterator[Connector]:
+    """Go through pieces and, behind a pipeline, the pieces in it."""
+    for piece in pieces:
+        yield piece
+        if isinstance(piece, ConnectorPipeline):
+            yield from with_inner(piece.connectors)
+
+
+def known(space: Any, own: Any, passed_on: Any) -> Any:
+    """Return the space that a piece is to have: its own if there is no other, unless it came from here."""
+    return own if space is None and own is not passed_on else space
 
 
 def checked(piece: Any, where: str) -> Connector:

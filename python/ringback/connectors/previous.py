@@ -8,22 +8,24 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ringback.episodes import InfiniteLookbackBuffer, SingleAgentEpisode
+from ringback.episodes import SingleAgentEpisode
 from ringback.episodes.space_rules import LeafRules, SpaceRules, rules_for
 from ringback.episodes.structure import map_structure
 from ringback.errors import EpisodeError
 
 from .columns import Columns, Rows
-from .connector import Connector
-from .frame_stack import bounds_of
-from .windows import Windows, single_agent_episodes
+from .connector import Piece
+from .own_episodes import single_agent_episodes
+from .spaces import bounds_of, space_of
+from .steps import refuse_time_axis
+from .windows import Windows
 
 __all__ = ["PreviousActionsRewards"]
 
 WHERE = "PreviousActionsRewards"
 
 
-class PreviousActionsRewards(Connector):
+class PreviousActionsRewards(Piece):
     """Puts the last n actions and rewards, oldest first, into the columns ``"prev_actions"`` and ``"prev_rewards"``.
 
     A row at time t has what was done and got at t-n .. t-1. What would lie before the episode's first step is 0: with
@@ -38,12 +40,13 @@ class PreviousActionsRewards(Connector):
     one_hot : bool, default True
         Whether Discrete and MultiDiscrete leaves of actions are given as one-hot codes.
     input_observation_space, input_action_space : Space, optional
-        What comes in. Actions are coded by the space of the episodes, or else by this one.
+        What comes in; by name only, as the numbers come first here. Actions are coded by the space of the episodes, or
+        else by this one.
     as_learner_connector : bool, default False
         Acting: what went before each episode's newest observation, (E, n, *A) and (E, n). Learning: what went before
         all steps, (sum of T, n, *A) and (sum of T, n).
     **kwargs
-        Ignored.
+        RLlib's options that mean nothing here; see `Piece`.
 
     Raises
     ------
@@ -51,7 +54,7 @@ class PreviousActionsRewards(Connector):
         If an item was there (t >= 0) but is neither in the chunk nor in its lookback.
     ValueError
         If a number is below 0 or both are 0; if there is no action space to code by, or no action and no space to say
-        what one is like.
+        what one is like; behind `AddTimeDim`.
 
     Notes
     -----
@@ -60,7 +63,8 @@ class PreviousActionsRewards(Connector):
 
     References
     ----------
-    RLlib 2.60, ``PrevActionsPrevRewards``, which flattens both into the observations. ray issues 4167, 32927.
+    RLlib 2.60, ``PrevActionsPrevRewards``, which flattens both into the observations, and whose arguments begin with
+    the spaces. ray issues 4167, 32927.
 
     Examples
     --------
@@ -79,9 +83,9 @@ class PreviousActionsRewards(Connector):
         n_prev_actions: int = 1,
         n_prev_rewards: int | None = None,
         one_hot: bool = True,
+        *,
         input_observation_space: gym.Space[Any] | None = None,
         input_action_space: gym.Space[Any] | None = None,
-        *,
         as_learner_connector: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -120,13 +124,14 @@ class PreviousActionsRewards(Connector):
         singles, keys = single_agent_episodes(episodes, self.as_learner_connector)
         if not singles or (self.as_learner_connector and not any(map(len, singles))):
             return batch
+        refuse_time_axis(batch, shared_data, WHERE)
         windows = Windows(singles, self.lookback, False, "steps" if self.as_learner_connector else "newest", WHERE)
         if self.n_prev_actions:
             actions = self._actions(windows, singles)
             taken = map_structure(lambda leaf: windows.take(leaf, self.n_prev_actions, 0), actions)
             batch[Columns.PREV_ACTIONS] = Rows(taken, keys, windows.counts)
         if self.n_prev_rewards:
-            rewards = windows.read(rewards_of, WHERE)
+            rewards = windows.read("rewards", WHERE)
             rewards = np.zeros(1, np.float32) if rewards is None else rewards.astype(np.float32, copy=False)
             batch[Columns.PREV_REWARDS] = Rows(windows.take(rewards, self.n_prev_rewards, 0), keys, windows.counts)
         return batch
@@ -135,7 +140,7 @@ class PreviousActionsRewards(Connector):
         """Read the actions that there are, coded; with none at all, one that stands for what is missing."""
         space = next((episode.action_space for episode in episodes if episode.action_space is not None), None)
         rules = self._rules(space)
-        actions = windows.read(actions_of, WHERE)
+        actions = windows.read("actions", WHERE)
         if actions is not None:
             return rules.one_hot(actions, WHERE) if self.one_hot and rules is not None else actions
         if rules is None:
@@ -157,22 +162,16 @@ class PreviousActionsRewards(Connector):
         """The spaces of the two columns, once there is a space of actions."""
         spaces = dict(self.input_column_spaces)
         if self.n_prev_actions and self.input_action_space is not None:
-            rules = rules_for(self.input_action_space).struct
-            spaces[Columns.PREV_ACTIONS] = windows_space(rules, self.n_prev_actions, self.one_hot)
+            spaces[Columns.PREV_ACTIONS] = space_of(rules_for(self.input_action_space).struct, self._codes_of)
         if self.n_prev_rewards:
             spaces[Columns.PREV_REWARDS] = gym.spaces.Box(-np.inf, np.inf, (self.n_prev_rewards,), np.float32)
         return spaces
 
-
-def windows_space(rules: Any, n: int, one_hot: bool) -> gym.Space[Any]:
-    """Return the space of n actions in a row, of which some may be 0."""
-    if isinstance(rules, dict):
-        return gym.spaces.Dict({key: windows_space(sub, n, one_hot) for key, sub in rules.items()})
-    if isinstance(rules, tuple):
-        return gym.spaces.Tuple([windows_space(sub, n, one_hot) for sub in rules])
-    if one_hot and isinstance(rules.space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
-        return gym.spaces.Box(0.0, 1.0, (n, int(np.sum(rules.n))), np.float32)
-    return zero_and(rules, n)
+    def _codes_of(self, rule: LeafRules) -> gym.Space[Any]:
+        """Return the space of n actions in a row, of which some may be 0."""
+        if self.one_hot and isinstance(rule.space, (gym.spaces.Discrete, gym.spaces.MultiDiscrete)):
+            return gym.spaces.Box(0.0, 1.0, (self.n_prev_actions, int(np.sum(rule.n))), np.float32)
+        return zero_and(rule, self.n_prev_actions)
 
 
 def zero_and(rule: LeafRules, n: int) -> gym.spaces.Box:
@@ -180,13 +179,3 @@ def zero_and(rule: LeafRules, n: int) -> gym.spaces.Box:
     low, high = bounds_of(rule, WHERE)
     low, high = (np.repeat(bound[None], n, 0) for bound in (np.minimum(low, 0), np.maximum(high, 0)))
     return gym.spaces.Box(low.astype(rule.dtype), high.astype(rule.dtype), low.shape, rule.dtype.type)  # type: ignore[union-attr]
-
-
-def actions_of(episode: SingleAgentEpisode) -> InfiniteLookbackBuffer:
-    """Return the track of the actions."""
-    return episode.actions
-
-
-def rewards_of(episode: SingleAgentEpisode) -> InfiniteLookbackBuffer:
-    """Return the track of the rewards."""
-    return episode.rewards

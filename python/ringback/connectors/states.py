@@ -8,19 +8,20 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from ringback.episodes.recurrent_states import STATE_OUT, newest_states, sees_step_before, states_after, states_before
-from ringback.episodes.structure import map_structure, stack
-from ringback.errors import EpisodeError
+from ringback.episodes.recurrent_states import STATE_OUT, newest_states, states_after, states_before
+from ringback.episodes.structure import leaves, map_structure, stack
 
 from .batching import as_array
 from .columns import Columns, Rows, replaced, row_count, stacked
-from .connector import Connector
-from .windows import joined, single_agent_episodes
+from .connector import Piece
+from .own_episodes import single_agent_episodes
+from .steps import TIME_WAS_ADDED
+from .windows import joined
 
-__all__ = ["AddStates", "AddTimeDim"]
+__all__ = ["AddStates", "AddTimeDim", "RemoveTimeDim"]
 
 
-class AddStates(Connector):
+class AddStates(Piece):
     """Puts the recurrent state before each step into the column ``"state_in"``: what came out of the step before it.
 
     That is the episode's extra model output ``"state_out"``, read through the lookback; at t = 0, and for episodes
@@ -37,7 +38,7 @@ class AddStates(Connector):
         Acting: the state before the step that is taken at each episode's newest observation, (E, *D). Learning: that
         before all steps, (sum of T, *D); behind `AddTimeDim`, that before the first step of each sequence, (B, *D).
     **kwargs
-        Ignored.
+        RLlib's options that mean nothing here; see `Piece`.
 
     Raises
     ------
@@ -114,9 +115,6 @@ class AddStates(Connector):
         if not playing:
             return batch
         counts = [len(episode) for episode in singles]
-        for episode in playing:
-            if STATE_OUT in episode.extra_model_outputs and episode.t_started > 0 and not sees_step_before(episode):
-                raise EpisodeError(f"{where}: the lookback must hold 1 step at t = {episode.t_started}, got 0")
         states = joined([states_before(episode, initial, where) for episode in playing], where)
         batch[Columns.STATE_IN] = of_sequences(Rows(states, keys, counts), batch)
         if Columns.NEXT_OBS in batch:
@@ -136,7 +134,7 @@ class AddStates(Connector):
         return map_structure(as_array, give())
 
 
-class AddTimeDim(Connector):
+class AddTimeDim(Piece):
     """Puts a time axis behind the batch axis of all columns, as recurrent modules take them.
 
     Parameters
@@ -151,12 +149,12 @@ class AddTimeDim(Connector):
         episode for itself, from its first step on: (B, T, *D), where T is `max_seq_len`, or the longest episode where
         there is none. What is left over at the end of an episode is padded with zeros.
     **kwargs
-        Ignored.
+        RLlib's options that mean nothing here; see `Piece`.
 
     Raises
     ------
     ValueError
-        If `max_seq_len` is below 1; in learning, if a column does not have one row a step.
+        If `max_seq_len` is below 1, or given for acting; in learning, if a column does not have one row a step.
 
     Notes
     -----
@@ -193,6 +191,10 @@ class AddTimeDim(Connector):
     ) -> None:
         if max_seq_len is not None and max_seq_len < 1:
             raise ValueError(f"AddTimeDim: max_seq_len must be >= 1, got {max_seq_len!r}")
+        if max_seq_len is not None and not as_learner_connector:
+            raise ValueError(
+                f"AddTimeDim: max_seq_len must be None unless as_learner_connector=True, got {max_seq_len!r}"
+            )
         self.max_seq_len = max_seq_len
         self.as_learner_connector = as_learner_connector
         super().__init__(input_observation_space, input_action_space, **kwargs)
@@ -237,6 +239,10 @@ class AddTimeDim(Connector):
         batch[Columns.SEQ_LENS] = Rows(np.bincount(place // longest, minlength=total), keys, sequences.tolist())
 
         def cut(leaf: Any) -> Any:
+            if not isinstance(leaf, np.ndarray):
+                raise TypeError(
+                    f"AddTimeDim: columns must be arrays, got a {type(leaf).__name__}; put it before ToTensor()"
+                )
             rows = np.zeros((total * longest, *leaf.shape[1:]), leaf.dtype)
             rows[place] = leaf
             return rows.reshape(*shape, *leaf.shape[1:])
@@ -261,12 +267,17 @@ class AddTimeDim(Connector):
         return max(1, int(lengths.max()))
 
 
-class RemoveTimeDim(Connector):
+class RemoveTimeDim(Piece):
     """Takes away the time axis that `AddTimeDim` added for acting, of all that a module returns: (E, 1, *D) to (E, *D).
 
     Notes
     -----
     ``"state_out"`` has none. Nothing is done if no time axis was added, which ``shared_data`` says.
+
+    Raises
+    ------
+    ValueError
+        If an output has no time axis of one step.
 
     References
     ----------
@@ -290,16 +301,23 @@ class RemoveTimeDim(Connector):
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Remove the axis."""
-        if shared_data is None or not shared_data.pop(TIME_WAS_ADDED, False):
+        if shared_data is None or not shared_data.get(TIME_WAS_ADDED, False):
             return batch
+        found = {}
         for name, column in batch.items():
             if name not in (STATE_OUT, Columns.INFOS):
-                batch[name] = replaced(column, map_structure(lambda leaf: leaf[:, 0], stacked(column)))
+                arrays = stacked(column)
+                for leaf in leaves(arrays):
+                    if len(np.shape(leaf)) < 2 or leaf.shape[1] != 1:
+                        raise ValueError(
+                            f"RemoveTimeDim: column {name!r} must have a time axis of 1 step behind the batch axis, as "
+                            f"a module's inputs have, got shape {tuple(np.shape(leaf))}"
+                        )
+                found[name] = replaced(column, map_structure(lambda leaf: leaf[:, 0], arrays))
+        batch.update(found)
+        del shared_data[TIME_WAS_ADDED]
         return batch
 
-
-# RLlib's name, for custom pieces that look for it.
-TIME_WAS_ADDED = "_added_single_ts_time_rank"
 
 _WITHOUT_TIME = (Columns.STATE_IN, Columns.NEXT_STATE_IN, Columns.SEQ_LENS, Columns.INFOS)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -11,19 +11,17 @@ import numpy as np
 
 from ringback._core import lookback_window, rows_newest, rows_stack
 from ringback.episodes import InfiniteLookbackBuffer, SingleAgentEpisode
+from ringback.episodes.filling import first_seen, lost_steps_error
 from ringback.episodes.lookback_buffer import last_items, last_windows
 from ringback.episodes.space_rules import LeafRules, rules_for
 from ringback.episodes.structure import leaves, stack
 from ringback.errors import EpisodeError
 
-from .own_episodes import single_agent_episodes
-
-__all__ = ["Windows", "joined", "newest", "single_agent_episodes", "stacked_items_of"]
+__all__ = ["Windows", "joined", "newest", "stacked_items_of"]
 
 _TIME = attrgetter("t")
 
 Array: TypeAlias = np.ndarray[Any, Any]
-TrackOf: TypeAlias = Callable[[SingleAgentEpisode], InfiniteLookbackBuffer]
 
 
 def stacked_items_of(track: InfiniteLookbackBuffer, items: list[Any], where: str) -> Any:
@@ -57,7 +55,16 @@ def newest(episodes: Sequence[SingleAgentEpisode], name: str, where: str) -> Any
     track: InfiniteLookbackBuffer = getattr(episodes[0], name)
     if rows is not None and (track.space is None or is_as_said(rows, track.space)):
         return rows
-    return stacked_items_of(track, last_items([getattr(episode, name) for episode in episodes]), where)
+    try:
+        items = last_items([getattr(episode, name) for episode in episodes])
+    except IndexError:
+        raise not_reset_error(where) from None
+    return stacked_items_of(track, items, where)
+
+
+def not_reset_error(where: str) -> EpisodeError:
+    """Word the error for an episode that has no observation yet."""
+    return EpisodeError(f"{where}: each episode must be reset first, got one without observation")
 
 
 def joined(rows: list[Any], where: str) -> Any:
@@ -135,15 +142,14 @@ class Windows:
             started, now, lookback = episode.t_started, episode.t, episode.rewards.lookback
             row = now if times == "newest" else started
             rows = now + (times != "steps") - row
-            begin = max(started - lookback, 0)
+            begin = first_seen(started, lookback)
             first_wanted = row + ahead - depth
             if begin <= first_wanted:
                 missing, first, count = 0, first_wanted, depth + rows - 1
             else:
                 missing, first, count, _ = lookback_window(begin, now + ahead, first_wanted, row + rows - 1 + ahead)
             if rows and missing and begin:
-                needed = started - max(first_wanted, 0)
-                raise EpisodeError(f"{where}: the lookback must hold {needed} steps at t = {row}, got {lookback}")
+                raise lost_steps_error(where, first_wanted, started, lookback)
             if not rows:
                 first, count = started, 0
             self._slices.append(slice(first - started, first - started + count))
@@ -167,17 +173,17 @@ class Windows:
             index = np.minimum(np.maximum(index, floor), max(there - 1, 0))
         self.index = index
 
-    def read(self, track_of: TrackOf, where: str) -> Any:
-        """Read all items that the windows need, each once: a structure of arrays; None if there are none."""
+    def read(self, name: str, where: str) -> Any:
+        """Read all items of a track that the windows need, each once: a structure of arrays; None if there are none."""
+        tracks: list[InfiniteLookbackBuffer] = list(map(attrgetter(name), self._episodes))
         if self._whole:
-            return self._read_whole([track_of(episode) for episode in self._episodes], where)
+            return self._read_whole(tracks, where)
         parts: list[Any] = []
         items: list[Any] = []
         last: InfiniteLookbackBuffer | None = None
-        for episode, rows in zip(self._episodes, self._slices, strict=True):
+        for track, rows in zip(tracks, self._slices, strict=True):
             if rows.stop == rows.start:
                 continue
-            track = track_of(episode)
             found = track.get(rows, neg_index_as_lookback=True)
             if track.finalized:
                 if items and last is not None:
@@ -190,7 +196,7 @@ class Windows:
         if items and last is not None:
             parts.append(stacked_items_of(last, items, where))
         if sum(len(leaves(part)[0]) for part in parts) != sum(rows.stop - rows.start for rows in self._slices):
-            raise EpisodeError(f"{where}: each episode must be reset first, got one without observation")
+            raise not_reset_error(where)
         if not parts:
             return None
         self._fresh = len(parts) > 1 or bool(items)

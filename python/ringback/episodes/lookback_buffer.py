@@ -126,7 +126,8 @@ class InfiniteLookbackBuffer:
 
     # _store: the list, or the structure of arrays with at least _size rows (array form only). _borrowed: the arrays may
     # be seen by others too, so they are copied before a row that is in use changes. _like: in an empty list, an item of
-    # the buffer that this one is a piece of, to say what items look like.
+    # the buffer that this one is a piece of, to say what items look like. C++ reads _store and finalized by name:
+    # rows_newest in cpp/bindings/episode_rows.cpp.
     __slots__ = ("_borrowed", "_like", "_rules", "_size", "_space", "_store", "finalized", "lookback")
 
     __hash__ = None  # type: ignore[assignment]

@@ -9,20 +9,28 @@ import numpy as np
 
 from ringback.errors import EpisodeError
 
+from .filling import first_seen, lost_steps_error
 from .lookback_buffer import last_items
 from .structure import map_structure, stack
 
 if TYPE_CHECKING:
     from .single_agent_episode import SingleAgentEpisode
 
-__all__ = ["STATE_OUT", "newest_states", "sees_step_before", "states_after", "states_before"]
+__all__ = ["STATE_OUT", "newest_states", "states_after", "states_before"]
 
 STATE_OUT = "state_out"
 
 
 def sees_step_before(episode: SingleAgentEpisode) -> bool:
     """Tell whether the state after the step before a chunk's first one is there; before t = 0 there was no step."""
-    return min(episode.extra_model_outputs[STATE_OUT].lookback, episode.t_started) > 0
+    started = episode.t_started
+    return first_seen(started, episode.extra_model_outputs[STATE_OUT].lookback) < started
+
+
+def lost_state_error(episode: SingleAgentEpisode, where: str) -> EpisodeError:
+    """Word the error for a chunk whose step before its first one is lost."""
+    lookback = episode.extra_model_outputs[STATE_OUT].lookback
+    return lost_steps_error(where, episode.t_started - 1, episode.t_started, lookback)
 
 
 def newest_states(episodes: Sequence[SingleAgentEpisode], initial: Callable[[], Any], where: str) -> list[Any]:
@@ -54,7 +62,7 @@ def newest_states(episodes: Sequence[SingleAgentEpisode], initial: Callable[[], 
         if track is None or episode.t <= 0:
             begin.append(position)
         elif episode.t == episode.t_started and not sees_step_before(episode):
-            raise EpisodeError(f"{where}: the lookback must hold 1 step at t = {episode.t}, got 0")
+            raise lost_state_error(episode, where)
         else:
             tracks.append(track)
     states = last_items(tracks)
@@ -63,7 +71,9 @@ def newest_states(episodes: Sequence[SingleAgentEpisode], initial: Callable[[], 
     return states
 
 
-def states_before(episode: SingleAgentEpisode, initial: Callable[[], Any], where: str) -> Any:
+def states_before(
+    episode: SingleAgentEpisode, initial: Callable[[], Any], where: str, *, unseen: Callable[[], Any] | None = None
+) -> Any:
     """Give the state before each of the T steps of a chunk, T >= 1.
 
     Parameters
@@ -71,10 +81,13 @@ def states_before(episode: SingleAgentEpisode, initial: Callable[[], Any], where
     episode : SingleAgentEpisode
         In either form.
     initial : callable
-        Gives the state before the first step where the step before that is not in the lookback; asked at most once.
-        Where no step has a state, it is that before every step.
+        Gives the state that an episode begins with; asked at most once. Where no step has a state, it is that before
+        every step.
     where : str
         Who asks, for messages.
+    unseen : callable, optional
+        Gives the state before the first step of a chunk whose step before that is not in the lookback; by default such
+        a chunk is an error.
 
     Returns
     -------
@@ -84,13 +97,18 @@ def states_before(episode: SingleAgentEpisode, initial: Callable[[], Any], where
     Raises
     ------
     EpisodeError
-        If the states of list form differ in structure or shape.
+        If there was a step before, but it is not in the lookback; if the states of list form differ in structure or
+        shape.
     """
     steps = len(episode)
     if STATE_OUT not in episode.extra_model_outputs:
         return map_structure(lambda leaf: np.repeat(np.asarray(leaf)[None], steps, 0), initial())
     if sees_step_before(episode):
         return _read(episode, slice(-1, steps - 1), where)
+    if episode.t_started > 0:
+        if unseen is None:
+            raise lost_state_error(episode, where)
+        initial = unseen
     first = map_structure(lambda leaf: np.asarray(leaf)[None], initial())
     return first if steps == 1 else stack([first, _read(episode, slice(0, steps - 1), where)], where, joined=True)
 

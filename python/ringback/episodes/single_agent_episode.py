@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import copy
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from importlib import import_module
 from time import perf_counter
 from typing import Any, SupportsFloat
@@ -19,6 +19,7 @@ from ringback.errors import EpisodeError, EpisodeKeyError, MissingExtraError
 from .filling import reader, refuse_lost_steps
 from .lookback_buffer import REWARD_SPACE, InfiniteLookbackBuffer, rows_at
 from .padding import pad_item, pad_rows
+from .rows import common_length
 from .structure import difference
 
 __all__ = ["SingleAgentEpisode"]
@@ -27,9 +28,9 @@ __all__ = ["SingleAgentEpisode"]
 class SingleAgentEpisode:
     """T steps of one agent's episode: T+1 observations and infos, T actions, rewards and extra model outputs.
 
-    An episode grows step by step (:meth:`add_env_reset`, :meth:`add_env_step`), is read through one getter for each
-    kind of data, all with the same index rules (:class:`InfiniteLookbackBuffer`), and is handed on in chunks
-    (:meth:`cut`), each of which still shows the last steps before it: its lookback.
+    An episode grows step by step (:meth:`add_env_reset`, :meth:`add_env_step`, :meth:`add_env_steps`), is read through
+    one getter for each kind of data, all with the same index rules (:class:`InfiniteLookbackBuffer`), and is handed on
+    in chunks (:meth:`cut`), each of which still shows the last steps before it: its lookback.
 
     Whether it is in **list form** (any Python objects) or in **array form** (:meth:`to_numpy`), and whether it is
     **done**, are independent of each other.
@@ -298,7 +299,7 @@ class SingleAgentEpisode:
 
     # -- growing ------------------------------------------------------------------------------------------------------
 
-    def add_env_reset(self, observation: Any, infos: dict[str, Any] | None = None) -> None:
+    def add_env_reset(self, observation: Any, infos: dict[str, Any] | None = None, *, at: float | None = None) -> None:
         """Add what the environment's ``reset`` gave.
 
         Parameters
@@ -307,6 +308,8 @@ class SingleAgentEpisode:
             The first observation.
         infos : dict, optional
             The first info.
+        at : float, optional
+            When that was, by ``time.perf_counter``; now by default.
 
         Raises
         ------
@@ -322,7 +325,7 @@ class SingleAgentEpisode:
         else:
             self.observations._store.append(observation)
         self.infos._store.append({} if infos is None else infos)
-        self._start_time = perf_counter()
+        self._start_time = perf_counter() if at is None else at
 
     def add_env_step(
         self,
@@ -390,24 +393,91 @@ class SingleAgentEpisode:
             self.is_terminated, self.is_truncated = bool(terminated), bool(truncated)
         self._last_step_time = perf_counter()
 
-    def _add_rows(
+    def add_env_steps(
         self,
-        observations: list[Any],
-        actions: list[Any],
-        rewards: list[Any],
-        infos: list[dict[str, Any]],
-        terminated: bool,
-        truncated: bool,
-        at: float,
+        observations: Any,
+        actions: Any,
+        rewards: Any,
+        infos: Sequence[dict[str, Any]] | None = None,
+        *,
+        terminated: bool = False,
+        truncated: bool = False,
+        extra_model_outputs: dict[str, Any] | None = None,
+        at: float | None = None,
     ) -> None:
-        """Add steps that a runner has played, the last one at that time; list form only, no extra model outputs."""
-        self.observations._store += observations
-        self.actions._store += actions
-        self.rewards._store += rewards
-        self.infos._store += infos
-        self.t += len(rewards)
-        self.is_terminated, self.is_truncated = terminated, truncated
-        self._last_step_time = at
+        """Add k >= 1 steps at once: what k calls of `add_env_step` add.
+
+        Parameters
+        ----------
+        observations, actions, rewards : list, or structure of ndarray (k, *D)
+            The next observations, the actions that led to them and their rewards, in order.
+        infos : sequence of dict, optional
+            The next infos; by default empty ones.
+        terminated, truncated : bool, default False
+            Whether the episode has ended with the last of the steps.
+        extra_model_outputs : dict of str to list or structure of ndarray (k, *D), optional
+            Further data of these steps; keys may appear and be missing, as the class says.
+        at : float, optional
+            When the last step was, by ``time.perf_counter``; now by default.
+
+        Raises
+        ------
+        EpisodeError
+            If the episode is done or not reset, if there are not k of everything, or, in array form, the data does not
+            fit. Nothing is changed then.
+
+        Notes
+        -----
+        O(k) amortised in both forms. In list form the items themselves are kept, of arrays their rows as views.
+        """
+        where = "SingleAgentEpisode.add_env_steps"
+        if self.is_terminated or self.is_truncated:
+            raise EpisodeError(f"{where}: the episode must not be done, got {self!r}")
+        if not self.is_reset:
+            raise EpisodeError(f"{where}: the episode must be reset first, got no observation")
+        count = len(rewards)
+        if count < 1:
+            raise EpisodeError(f"{where}: rewards must hold at least one item, got none")
+        infos = [{} for _ in range(count)] if infos is None else infos if isinstance(infos, list) else list(infos)
+        tracks, extras = self.extra_model_outputs, extra_model_outputs or {}
+        given = {"observations": observations, "actions": actions, "infos": infos}
+        given.update({f"extra_model_outputs[{key!r}]": values for key, values in extras.items()} if extras else ())
+        for name, values in given.items():
+            found = len(values) if type(values) is list else common_length(values, where)
+            if found != count:
+                raise EpisodeError(f"{where}: {name} must hold {count} items for {count} rewards, got {found}")
+        columns = [(self.observations, observations), (self.actions, actions), (self.rewards, rewards)]
+        in_arrays = self.observations.finalized or self.actions.finalized or self.rewards.finalized
+        if in_arrays and not all(track.finalized for track, _ in columns):
+            self.to_numpy()
+        if extras or tracks:
+            tracks = self._with_new_tracks(extras, in_arrays, where)
+            columns += [(track, extras[k] if k in extras else pad_rows(track, count)) for k, track in tracks.items()]
+        if in_arrays:
+            # All is checked before anything counts.
+            ready = [(track, *track.prepared(rows, where)) for track, rows in columns]
+            for track, store, _ in ready:
+                track.take_over(store, count)
+        else:
+            for track, rows in columns:
+                track.extend(rows)
+        self.extra_model_outputs = tracks
+        self.infos.extend(infos)
+        self.t += count
+        self.is_terminated, self.is_truncated = bool(terminated), bool(truncated)
+        self._last_step_time = perf_counter() if at is None else at
+
+    def _with_new_tracks(
+        self, extras: dict[str, Any], in_arrays: bool, where: str
+    ) -> dict[str, InfiniteLookbackBuffer]:
+        """Give the tracks in the form that the episode has, with those of new keys among them."""
+        firsts = {key: values[0] if isinstance(values, list) else rows_at(values, 0) for key, values in extras.items()}
+        if in_arrays:
+            return self._tracks_for(firsts, where)
+        steps = self.rewards.len_incl_lookback()
+        tracks = self.extra_model_outputs
+        new = {key: new_track(item, steps, self.rewards) for key, item in firsts.items() if key not in tracks}
+        return {**tracks, **new}
 
     def _completed(self, extras: dict[str, Any]) -> dict[str, Any]:
         """Start tracks for new keys, and add what is to stand for missing ones."""

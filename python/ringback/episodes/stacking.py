@@ -10,6 +10,7 @@ import numpy as np
 from ringback._core import lookback_window
 from ringback.errors import EpisodeError
 
+from .filling import first_seen, lost_steps_error
 from .structure import batch, leaves, map_pair
 
 if TYPE_CHECKING:
@@ -72,13 +73,12 @@ def stack_last(
         raise EpisodeError(f"{where}: the episode must have an observation, got {episode!r}")
     deepest = max(depths.values())
     # In the episode's own time: what there is of it, and what the stack spans.
-    begin = max(episode.t_started - episode.observations.lookback, 0)
-    missing, first, count, _ = lookback_window(begin, episode.t + 1, episode.t + 1 - deepest, episode.t + 1)
-    if missing and begin > 0:
-        raise EpisodeError(
-            f"{where}: the lookback must hold {deepest - 1 - len(episode)} steps at t = {episode.t}, "
-            f"got {episode.observations.lookback}"
-        )
+    lookback = episode.observations.lookback
+    begin = first_seen(episode.t_started, lookback)
+    first_wanted = episode.t + 1 - deepest
+    missing, first, count, _ = lookback_window(begin, episode.t + 1, first_wanted, episode.t + 1)
+    if missing and begin:
+        raise lost_steps_error(where, first_wanted, episode.t_started, lookback)
     start = first - episode.t_started
     rows = episode.get_observations(slice(start, start + count), neg_index_as_lookback=True)
     if not episode.is_numpy:

@@ -25,7 +25,7 @@ from torch import nn
 
 from ringback import PrioritizedReplayBuffer, ReplayBuffer
 from ringback.connectors import AddObservations, ConnectorPipeline, ToTensor
-from ringback.examples import training
+from ringback.examples import stepping, training
 from ringback.runner import EnvRunner
 
 __all__ = [
@@ -142,6 +142,8 @@ class Policy:
 
     Attributes
     ----------
+    network : Module
+        As given.
     epsilon : float
         0 at first.
     """
@@ -150,14 +152,14 @@ class Policy:
         self, network: nn.Module, action_space: gym.spaces.Discrete, *, seed: tuple[int, ...] | None = None
     ) -> None:
         self.epsilon = 0.0
-        self._network = network
+        self.network = network
         self._count, self._first = int(action_space.n), int(action_space.start)
         self._random = np.random.default_rng(seed)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the actions for the observations of E sub-environments."""
         with torch.no_grad():
-            return {"actions": self.choose(self._network(batch["obs"]))}
+            return {"actions": self.choose(self.network(batch["obs"]))}
 
     def choose(self, values: torch.Tensor) -> npt.NDArray[np.int64]:
         """Return an action for each row of values, (E, actions)."""
@@ -240,8 +242,8 @@ class _Learner:
 
     def __init__(self, network: QNetwork, settings: Settings, *, first_action: int) -> None:
         self._network = network
-        self._stepper = training.Stepper(network, clip=settings.clip)
-        self._target = training.SlowCopy(network, self._stepper, settings.tau)
+        self._stepper = stepping.Stepper(network, clip=settings.clip)
+        self._target = stepping.SlowCopy(network, self._stepper, settings.tau)
         self._double = settings.double
         self._first_action = first_action
         self.loss = math.nan
@@ -259,7 +261,7 @@ class _Learner:
         loss = (losses if batch.weights is None else batch.weights * losses).mean()
         self._stepper.step(loss, learning_rate)
         self._target.follow()
-        self.loss = training.fading_mean(self.loss, loss)
+        self.loss = stepping.fading_mean(self.loss, loss)
         errors: torch.Tensor = (taken.detach() - target).abs()
         return errors
 

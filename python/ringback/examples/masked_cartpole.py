@@ -24,16 +24,15 @@ import numpy as np
 
 from ringback.examples import dqn, recurrent, training
 
-__all__ = ["KINDS", "Run", "draw", "line", "run", "settings", "summary", "write"]
+__all__ = ["KINDS", "Outcome", "draw", "line", "run", "settings", "summary", "write"]
 
 ENV = "CartPole-v1"
-EPISODES = 20  # of the final evaluation
 PROGRAMS: dict[str, Any] = {"LSTM": recurrent, "no memory": dqn}
 KINDS = tuple(PROGRAMS)
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class Outcome:
     """What one run gave.
 
     Attributes
@@ -89,7 +88,7 @@ def run(
     seeds: Sequence[int],
     report: Callable[[str, int, training.Progress], None] = lambda kind, seed, progress: None,
     **changes: Any,
-) -> Iterator[Run]:
+) -> Iterator[Outcome]:
     """Train a network of each kind with each seed.
 
     Parameters
@@ -103,7 +102,7 @@ def run(
 
     Yields
     ------
-    Run
+    Outcome
         The kinds of one seed one after the other.
     """
     for seed in seeds:
@@ -115,9 +114,9 @@ def run(
             if result.reason == "interrupted":
                 raise KeyboardInterrupt
             returns = program.evaluate(
-                result.network, training.environment(chosen), EPISODES, seed=(seed, training.TEST)
+                result.network, training.environment(chosen), training.TEST_EPISODES, seed=(seed, training.TEST)
             )
-            yield Run(kind, seed, tuple(curve), tuple(returns), result.step, time.monotonic() - started)
+            yield Outcome(kind, seed, tuple(curve), tuple(returns), result.step, time.monotonic() - started)
 
 
 def _note(curve: list[tuple[int, float]], report: training.Report, progress: training.Progress) -> None:
@@ -126,7 +125,7 @@ def _note(curve: list[tuple[int, float]], report: training.Report, progress: tra
     report(progress)
 
 
-def line(done: Run) -> str:
+def line(done: Outcome) -> str:
     """Say in a line what a run gave."""
     return (
         f"{done.kind:<10} seed {done.seed}: mean return {done.mean_return:6.1f} over {len(done.returns)} episodes, "
@@ -134,7 +133,7 @@ def line(done: Run) -> str:
     )
 
 
-def summary(runs: Sequence[Run]) -> list[str]:
+def summary(runs: Sequence[Outcome]) -> list[str]:
     """Say in a line a kind what all its runs gave."""
     lines = []
     for kind in KINDS:
@@ -145,12 +144,12 @@ def summary(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def write(runs: Sequence[Run], path: str | os.PathLike[str]) -> None:
+def write(runs: Sequence[Outcome], path: str | os.PathLike[str]) -> None:
     """Write the validations and the final mean returns as comma-separated values.
 
     Parameters
     ----------
-    runs : sequence of Run
+    runs : sequence of Outcome
         What `run` gave.
     path : path-like
         Replaced if it exists.
@@ -163,12 +162,12 @@ def write(runs: Sequence[Run], path: str | os.PathLike[str]) -> None:
             table.writerow((done.kind, done.seed, "test", done.step, done.mean_return))
 
 
-def draw(runs: Sequence[Run], path: str | os.PathLike[str]) -> None:
+def draw(runs: Sequence[Outcome], path: str | os.PathLike[str]) -> None:
     """Draw the validations of all runs over env steps.
 
     Parameters
     ----------
-    runs : sequence of Run
+    runs : sequence of Outcome
         What `run` gave.
     path : path-like
         A PNG file, replaced if it exists.

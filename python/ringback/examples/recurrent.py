@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from ringback import ReplayBuffer
 from ringback.connectors import AddObservations, AddStates, ConnectorPipeline, ToTensor
-from ringback.examples import dqn, training
+from ringback.examples import dqn, stepping, training
 from ringback.runner import EnvRunner
 
 __all__ = [
@@ -146,16 +146,16 @@ def _halves(state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 class Policy(dqn.Policy):
     """Plays the action of the highest value or any action, and remembers: a module for `EnvRunner`."""
 
-    _network: RecurrentQNetwork
+    network: RecurrentQNetwork
 
     def get_initial_state(self) -> torch.Tensor:
         """Return the state before the first step of an episode, (2, H): no memories."""
-        return torch.zeros(2, self._network.memory.hidden_size)
+        return torch.zeros(2, self.network.memory.hidden_size)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         """Return the actions for the observations of E sub-environments, and the states after them."""
         with torch.no_grad():
-            values, state = self._network(batch["obs"][:, None], batch["state_in"])
+            values, state = self.network(batch["obs"][:, None], batch["state_in"])
         return {"actions": self.choose(values[:, 0]), "state_out": state}
 
 
@@ -236,8 +236,8 @@ class _Learner:
 
     def __init__(self, network: RecurrentQNetwork, settings: Settings, *, first_action: int) -> None:
         self._network = network
-        self._stepper = training.Stepper(network, clip=settings.clip)
-        self._target = training.SlowCopy(network, self._stepper, settings.tau)
+        self._stepper = stepping.Stepper(network, clip=settings.clip)
+        self._target = stepping.SlowCopy(network, self._stepper, settings.tau)
         self._settings = settings
         self._first_action = first_action
         self.loss = math.nan
@@ -269,7 +269,7 @@ class _Learner:
         loss = (losses * mask).sum() / mask.sum()
         self._stepper.step(loss, learning_rate)
         self._target.follow()
-        self.loss = training.fading_mean(self.loss, loss)
+        self.loss = stepping.fading_mean(self.loss, loss)
 
 
 def _at(column: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:

@@ -25,7 +25,7 @@ from torch import nn
 
 from ringback import ReplayBuffer
 from ringback.connectors import ActionsToSpace, ConnectorPipeline, ToNumpy
-from ringback.examples import dqn, training
+from ringback.examples import dqn, stepping, training
 from ringback.runner import EnvRunner
 
 __all__ = [
@@ -242,10 +242,10 @@ class _Learner:
 
     def __init__(self, actor: Actor, critics: Critics, settings: Settings) -> None:
         self._actor, self._critics = actor, critics
-        self._actor_stepper, self._critic_stepper = training.Stepper(actor), training.Stepper(critics)
-        self._target = training.SlowCopy(critics, self._critic_stepper, settings.tau)
+        self._actor_stepper, self._critic_stepper = stepping.Stepper(actor), stepping.Stepper(critics)
+        self._target = stepping.SlowCopy(critics, self._critic_stepper, settings.tau)
         self._log_temperature = torch.full((1,), math.log(settings.temperature), device=actor.mean.weight.device)
-        self._temperature_adam = training.Adam(self._log_temperature)
+        self._temperature_adam = stepping.Adam(self._log_temperature)
         self._wanted_entropy = -actor.mean.out_features
         self._learning_rate = settings.learning_rate
         self.critic_loss = self.actor_loss = math.nan
@@ -276,8 +276,8 @@ class _Learner:
         # The gradient of -log(temperature) (log density + wanted entropy), equation 18 by the logarithm.
         gradient = -(log_density.detach().mean(0) + self._wanted_entropy)
         self._temperature_adam.step(gradient, self._learning_rate)
-        self.critic_loss = training.fading_mean(self.critic_loss, critic_loss)
-        self.actor_loss = training.fading_mean(self.actor_loss, actor_loss)
+        self.critic_loss = stepping.fading_mean(self.critic_loss, critic_loss)
+        self.actor_loss = stepping.fading_mean(self.actor_loss, actor_loss)
 
 
 def evaluate(network: Actor, env: training.Env, episodes: int, *, seed: tuple[int, ...]) -> list[float]:

@@ -1,4 +1,4 @@
-"""What the training programs share: their settings, the round of a run, validations, and how a network is stepped.
+"""What the training programs share: their settings, the rounds of a run, validations, and the files of models.
 
 A program trains in rounds. `Run` plays one step in each sub-environment, counts, says how many updates are due,
 validates, reports, and keeps the best network; what is learnt from the steps, and how, is the program's own.
@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from ringback import SingleAgentEpisode
+from ringback.connectors import ConnectorPipeline
 from ringback.examples.masking import make_masked
 from ringback.runner import EnvRunner
 
@@ -30,9 +31,9 @@ __all__ = [
     "BUFFER",
     "EXPLORATION",
     "TEST",
+    "TEST_EPISODES",
     "TRAINING",
     "VALIDATION",
-    "Adam",
     "Env",
     "Evaluate",
     "Progress",
@@ -40,11 +41,8 @@ __all__ = [
     "Result",
     "Run",
     "Settings",
-    "SlowCopy",
-    "Stepper",
     "check_observations",
     "environment",
-    "fading_mean",
     "read",
     "returns",
     "save",
@@ -52,6 +50,8 @@ __all__ = [
 
 # The ranks of a seed: streams of different rank are independent, so training, validation and test share no episodes.
 TRAINING, VALIDATION, TEST, BUFFER, EXPLORATION = range(5)
+
+TEST_EPISODES = 20  # of the final evaluation
 
 Env = str | Callable[[], gym.Env[Any, Any]]
 Network = TypeVar("Network", bound=nn.Module)
@@ -295,7 +295,13 @@ def environment(settings: Settings) -> Env:
 
 
 def returns(
-    env: Env, episodes: int, make_policy: Callable[[Any], Any], *, seed: tuple[int, ...], **pipelines: Any
+    env: Env,
+    episodes: int,
+    make_policy: Callable[[Any], Any],
+    *,
+    seed: tuple[int, ...],
+    env_to_module: ConnectorPipeline | None = None,
+    module_to_env: ConnectorPipeline | None = None,
 ) -> list[float]:
     """Play whole episodes, and return what they gave.
 
@@ -309,15 +315,17 @@ def returns(
         Gets the action space and returns the module that plays.
     seed : tuple of int
         Decides the episodes' beginnings.
-    **pipelines
-        Of `EnvRunner`.
+    env_to_module, module_to_env : ConnectorPipeline, optional
+        As for `EnvRunner`.
 
     Returns
     -------
     list of float
         Undiscounted returns.
     """
-    with EnvRunner(env, num_envs=min(episodes, 20), seed=seed, **pipelines) as runner:
+    with EnvRunner(
+        env, num_envs=min(episodes, 20), seed=seed, env_to_module=env_to_module, module_to_env=module_to_env
+    ) as runner:
         runner.module = make_policy(runner.action_space)
         runner.sample(num_episodes=episodes)
         return [record.return_ for record in runner.finished]
@@ -328,107 +336,6 @@ def check_observations(env: str, space: gym.Space[Any]) -> gym.spaces.Box:
     if not isinstance(space, gym.spaces.Box):
         raise TypeError(f"train: {env} must have a Box observation space, got {space}")
     return space
-
-
-# ---- stepping networks -----------------------------------------------------------------------------------------------
-# The parameters of a network lie in one vector, so that optimiser, clipping and target update are a few calls a step:
-# with networks this small the calls cost more than the arithmetic.
-
-
-class Adam:
-    """Kingma and Ba 2015, algorithm 1, on one vector: ``torch.optim`` takes two seconds to load, and longer to step.
-
-    Parameters
-    ----------
-    vector : Tensor, shape (P,)
-        Changed in place.
-    beta1, beta2, eps : float
-        As there.
-    """
-
-    def __init__(self, vector: torch.Tensor, *, beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> None:
-        self._vector = vector
-        self._mean, self._square = torch.zeros_like(vector), torch.zeros_like(vector)
-        self._beta1, self._beta2, self._eps = beta1, beta2, eps
-        self._steps = 0
-
-    def step(self, gradient: torch.Tensor, learning_rate: float) -> None:
-        """Take one step against a gradient of the vector's shape."""
-        self._steps += 1
-        self._mean.lerp_(gradient, 1 - self._beta1)
-        self._square.mul_(self._beta2).addcmul_(gradient, gradient, value=1 - self._beta2)
-        scale = (self._square / (1 - self._beta2**self._steps)).sqrt_().add_(self._eps)
-        self._vector.addcdiv_(self._mean, scale, value=-learning_rate / (1 - self._beta1**self._steps))
-
-
-class Stepper:
-    """Steps the parameters of a network down the gradient of a loss.
-
-    Parameters
-    ----------
-    network : Module
-        Its parameters become views of one vector.
-    clip : float, optional
-        Largest norm of the gradient.
-
-    Attributes
-    ----------
-    vector : Tensor, shape (P,)
-        The parameters.
-    """
-
-    def __init__(self, network: nn.Module, *, clip: float = math.inf) -> None:
-        self._parameters = list(network.parameters())
-        self.vector = _as_vector(network)
-        self._adam = Adam(self.vector)
-        self._clip = clip
-
-    def step(self, loss: torch.Tensor, learning_rate: float) -> None:
-        """Take one step down the gradient of a loss."""
-        gradients = torch.autograd.grad(loss, self._parameters)
-        gradient = torch.cat([part.flatten() for part in gradients])
-        if self._clip < math.inf:
-            gradient *= (self._clip / gradient.norm()).clamp(max=1)
-        self._adam.step(gradient, learning_rate)
-
-
-class SlowCopy(Generic[Network]):
-    """A network that follows another one slowly: a target network (Lillicrap et al. 2016).
-
-    Parameters
-    ----------
-    network : Module
-        What it starts as.
-    stepper : Stepper
-        Of that network.
-    tau : float
-        Share of it that `follow` takes on.
-
-    Attributes
-    ----------
-    network : Module
-        The copy; it needs no gradients.
-    """
-
-    def __init__(self, network: Network, stepper: Stepper, tau: float) -> None:
-        self.network = copy.deepcopy(network).requires_grad_(False)
-        self._slow, self._fast, self._tau = _as_vector(self.network), stepper.vector, tau
-
-    def follow(self) -> None:
-        """Take on a share of the network."""
-        self._slow.lerp_(self._fast, self._tau)
-
-
-def _as_vector(network: nn.Module) -> torch.Tensor:
-    """Lay the parameters of a network side by side in one vector, and return it."""
-    vector = nn.utils.parameters_to_vector(network.parameters()).detach()
-    nn.utils.vector_to_parameters(vector, network.parameters())  # from here on they are views of it
-    return vector
-
-
-def fading_mean(mean: float, value: torch.Tensor) -> float:
-    """Take one more value into a mean in which each weighs 1 % less than the next; NaN is none yet."""
-    return value.item() if math.isnan(mean) else 0.99 * mean + 0.01 * value.item()
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------

@@ -544,4 +544,4 @@ def _states_before(episode: Any, steps: int, initial_state: Mapping[str, Any]) -
             raise ValueError(f"{where}: initial_state must have 'state_in' for a chunk without lookback, got none")
         return initial_state["state_in"]
 
-    return states_before(episode, initial, where)
+    return states_before(episode, initial, where, unseen=initial)

@@ -13,20 +13,61 @@ from ringback.episodes.lookback_buffer import rows_at
 
 from .batching import as_array
 from .columns import Columns, Key, Rows, by_episode, replaced, stacked
-from .windows import joined, single_agent_episodes, stacked_items_of
+from .own_episodes import single_agent_episodes
+from .windows import joined, stacked_items_of
 
 __all__ = [
+    "MASK_WAS_ADDED",
+    "TIME_WAS_ADDED",
     "OneStepLonger",
     "Steps",
     "chunks_of",
     "ends_of",
     "extras_of",
     "next_observations_of",
+    "refuse_time_axis",
     "rewards_of",
     "rows_of",
+    "steps_in",
 ]
 
 Array: TypeAlias = np.ndarray[Any, Any]
+
+# In the shared data, RLlib's words to the pieces behind: that acting has a time axis, and that learning has a row more
+# for each chunk, which the loss mask tells.
+TIME_WAS_ADDED = "_added_single_ts_time_rank"
+MASK_WAS_ADDED = "_added_loss_mask_for_valid_episode_ts"
+
+
+def refuse_time_axis(batch: dict[str, Any], shared_data: dict[str, Any] | None, where: str) -> None:
+    """Raise if `AddTimeDim` was there already: a column with one row a step would not go with the others.
+
+    Raises
+    ------
+    ValueError
+        If there is a time axis.
+    """
+    if Columns.SEQ_LENS in batch or (shared_data is not None and shared_data.get(TIME_WAS_ADDED)):
+        raise ValueError(f"{where}: batch must have no time axis yet, got one; put it before AddTimeDim()")
+
+
+def steps_in(seq_lens: Array, longest: int) -> Array:
+    """Tell the steps of padded sequences from the padding.
+
+    Parameters
+    ----------
+    seq_lens : ndarray, shape (B,), int
+        Steps of each sequence.
+    longest : int
+        T.
+
+    Returns
+    -------
+    ndarray, shape (B, T), bool
+        False where there is padding.
+    """
+    steps: Array = np.arange(longest) < seq_lens[:, None]
+    return steps
 
 
 def chunks_of(episodes: Sequence[Any]) -> tuple[list[SingleAgentEpisode], list[Key], list[int]]:
@@ -192,7 +233,7 @@ class Steps:
         array: Array = np.asarray(as_array(stacked(column)))
         shape = array.shape
         if self.seq_lens is not None and array.shape[:1] == self.seq_lens.shape and array.ndim > 1:
-            array = array[self._valid(array.shape[1])]
+            array = array[steps_in(self.seq_lens, array.shape[1])]
         if array.ndim == 2 and array.shape[1] == 1:
             array = array[:, 0]
         if array.shape != (self.total,):
@@ -206,7 +247,7 @@ class Steps:
         """Bring an array (N,) into the form of a column: padded as it is, by episode, an array or a tensor."""
         out = flat
         if self.seq_lens is not None:
-            valid = self._valid(np.shape(as_array(stacked(like)))[1])
+            valid = steps_in(self.seq_lens, np.shape(as_array(stacked(like)))[1])
             out = np.zeros(valid.shape, flat.dtype)
             out[valid] = flat
         if hasattr(like, "detach"):
@@ -218,9 +259,3 @@ class Steps:
     def rows(self, arrays: Any) -> Rows:
         """Make a column of arrays (N, *D)."""
         return Rows(arrays, self.keys, self.counts)
-
-    def _valid(self, length: int) -> Array:
-        """Tell the steps of padded sequences (B, length) from the padding."""
-        assert self.seq_lens is not None
-        valid: Array = np.arange(length) < self.seq_lens[:, None]
-        return valid

@@ -11,13 +11,13 @@ import numpy as np
 from ringback.episodes import SingleAgentEpisode
 
 from .columns import Columns, Rows, by_episode, episode_key
-from .connector import Connector
-from .learner_steps import OneStepLonger, chunks_of, ends_of
+from .connector import Piece
+from .steps import MASK_WAS_ADDED, OneStepLonger, chunks_of, ends_of
 
 __all__ = ["AddOneStep"]
 
 
-class AddOneStep(Connector):
+class AddOneStep(Piece):
     """Lengthens each chunk by one step at its last observation, for the value that a sum of rewards goes on with.
 
     The first piece of a learner's pipeline. The pieces behind it see T + 1 steps where there were T: the row that is
@@ -35,7 +35,7 @@ class AddOneStep(Connector):
     Notes
     -----
     - ``"loss_mask"`` (rows,), bool, is False at the rows that were added: they are no data, only input of the value
-      function. `GeneralAdvantageEstimation` finds them by it; a loss must leave them out.
+      function. A loss must leave them out.
     - The ends belong to the last real step: its ``"terminateds"`` is that of the chunk; its ``"truncateds"`` too, but
       is True as well where the chunk is not done and goes on elsewhere. The row that is added has neither.
     - The user's episodes stay as they are: the items of the list `episodes` are replaced by lengthened copies, which
@@ -98,7 +98,7 @@ class AddOneStep(Connector):
         for name, flags in {Columns.LOSS_MASK: mask, **ends}.items():
             batch[name] = Rows(flags, keys, counts)
         if shared_data is not None:
-            shared_data["_added_loss_mask_for_valid_episode_ts"] = True  # RLlib's word to the pieces behind
+            shared_data[MASK_WAS_ADDED] = True
         return batch
 
 

@@ -50,13 +50,13 @@ from ringback.episodes import SingleAgentEpisode
 from ringback.errors import EpisodeError
 
 from .columns import Columns, Key, Rows
-from .connector import Connector
-from .learner_steps import chunks_of, ends_of, extras_of, next_observations_of, rewards_of, rows_of
+from .connector import Piece
+from .steps import chunks_of, ends_of, extras_of, next_observations_of, refuse_time_axis, rewards_of, rows_of
 
 __all__ = ["AddColumns", "AddNextObservations"]
 
 
-class AddColumns(Connector):
+class AddColumns(Piece):
     """Puts actions, rewards, ends and extra model outputs of all steps into the batch.
 
     Parameters
@@ -66,12 +66,14 @@ class AddColumns(Connector):
     infos : bool, default False
         Whether to add the infos that came with the observations, too.
     **kwargs
-        Ignored.
+        RLlib's options that mean nothing here; see `Piece`.
 
     Raises
     ------
     EpisodeError
         If an extra model output is missing from some chunks of a module but not from others.
+    ValueError
+        Behind `AddTimeDim`.
 
     Notes
     -----
@@ -134,6 +136,7 @@ class AddColumns(Connector):
         chunks, keys, counts = chunks_of(episodes)
         if not chunks:
             return batch
+        refuse_time_axis(batch, shared_data, where)
         extras = extra_columns(batch, chunks, keys, where)
         found: dict[str, Rows] = {}
         if Columns.ACTIONS not in batch:
@@ -149,8 +152,13 @@ class AddColumns(Connector):
         return batch
 
 
-class AddNextObservations(Connector):
+class AddNextObservations(Piece):
     """Puts the observation that each step led to into the column ``"new_obs"``.
+
+    Raises
+    ------
+    ValueError
+        Behind `AddTimeDim`, if the column is missing.
 
     Notes
     -----
@@ -186,6 +194,7 @@ class AddNextObservations(Connector):
         """Add the column."""
         chunks, keys, counts = chunks_of(episodes)
         if chunks and Columns.NEXT_OBS not in batch:
+            refuse_time_axis(batch, shared_data, "AddNextObservations")
             batch[Columns.NEXT_OBS] = Rows(next_observations_of(chunks, "AddNextObservations"), keys, counts)
         return batch
 
