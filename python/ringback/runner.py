@@ -174,7 +174,10 @@ class EnvRunner:
         number = None if num_envs is None else as_count(where, "num_envs", num_envs, minimum=1)
         with contextlib.ExitStack() as undo:
             self.env = make_vector_env(env, number)
-            if not isinstance(env, gym.Env | VectorEnv):
+            if isinstance(env, gym.Env):
+                # Some versions of gymnasium close what garbage holds: the environment is still the user's.
+                undo.callback(setattr, self.env, "closed", True)
+            elif not isinstance(env, VectorEnv):
                 undo.callback(close_envs, self.env)
             self._rows = VectorRows(self.env, where)
             self.num_envs = self.env.num_envs
