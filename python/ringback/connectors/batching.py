@@ -67,7 +67,8 @@ class BatchItems(Piece):
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Batch all columns."""
-        check_rows_agree(batch, "BatchItems")
+        if len(batch) > 1:
+            check_rows_agree(batch, "BatchItems")
         for name, column in batch.items():
             batch[name] = batched(name, column)
         return batch
@@ -137,7 +138,8 @@ class ToTensor(Piece):
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Make the tensors."""
-        check_rows_agree(batch, "ToTensor")
+        if len(batch) > 1:
+            check_rows_agree(batch, "ToTensor")
         stays = self.device is None and not self.pin_memory
         for name, column in batch.items():
             if name == Columns.INFOS:
@@ -301,8 +303,6 @@ def check_rows_agree(batch: dict[str, Any], where: str) -> None:
     ValueError
         If they do, as when some pieces learn and others act.
     """
-    if len(batch) < 2:
-        return
     counts = {name: row_count(column) for name, column in batch.items() if name != Columns.INFOS and by_episode(column)}
     if len(set(counts.values())) > 1:
         raise ValueError(

@@ -97,10 +97,10 @@ class Rows(MutableMapping[Key, list[Any]]):
 
     def __init__(self, arrays: Any, keys: Sequence[Key], counts: Sequence[int] | None = None) -> None:
         rows = len(keys) if counts is None else sum(counts)
-        lengths = [len(arrays)] if type(arrays) is np.ndarray else [len(leaf) for leaf in leaves(arrays)]
-        for length in lengths:
-            if length != rows:
-                raise ValueError(f"Rows: arrays must have {rows} rows for {len(keys)} episodes, got {length}")
+        if type(arrays) is not np.ndarray or len(arrays) != rows:
+            for leaf in leaves(arrays):
+                if len(leaf) != rows:
+                    raise ValueError(f"Rows: arrays must have {rows} rows for {len(keys)} episodes, got {len(leaf)}")
         self._arrays = arrays
         self._keys = keys
         self._counts = counts

@@ -44,9 +44,9 @@ def stacked_items_of(track: InfiniteLookbackBuffer, items: list[Any], where: str
 def is_as_said(rows: Array, space: gym.Space[Any]) -> bool:
     """Tell whether stacked items are what the rules of the space would make of them."""
     leaf = rules_for(space).struct
-    return (
-        type(leaf) is LeafRules and leaf.dtype is not None and rows.dtype == leaf.dtype and rows.shape[1:] == leaf.shape
-    )
+    if type(leaf) is not LeafRules or rows.shape[1:] != leaf.shape:
+        return False
+    return rows.dtype is leaf.dtype or (leaf.dtype is not None and rows.dtype == leaf.dtype)
 
 
 def newest(episodes: Sequence[SingleAgentEpisode], name: str, where: str) -> Any:
