@@ -610,7 +610,7 @@ class EnvRunner:
         if not isinstance(outputs, Mapping):
             raise TypeError(f'EnvRunner.sample: module must return a dict with "actions", got {type(outputs).__name__}')
         return {
-            name: stacked([without_tensors(row) for row in output]) if isinstance(output, list) else output
+            name: stacked(without_tensors(output)) if isinstance(output, list) else output
             for name, output in outputs.items()
         }
 
