@@ -46,6 +46,7 @@ UNIT_LEVELS = {
     "types": 0,
     "check": 0,
     "memory": 0,
+    "copy": 0,
     "prefetch": 0,
     "rng": 1,
     "lookback": 1,

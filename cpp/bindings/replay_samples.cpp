@@ -178,9 +178,11 @@ PyObject* Replay::sample_transitions(const Source& source, PyObject* const* args
                 work.draw_each(rng, sums, size);
                 core.sampled += count;
             });
-            for (std::size_t i = 0; i < size; ++i)
-                work.rows[i] = store.row_of(store.episode(work.starts[i].slot), work.starts[i].t);
-            for (std::size_t i = 0; i < size; ++i) ids[i] = store.number(work.rows[i]);
+            for (std::size_t i = 0; i < size; ++i) {
+                const auto [slot, t] = work.starts[i];
+                work.rows[i] = store.row_of(store.episode(slot), t);
+                ids[i] = store.number_of(store.episode(slot), t);
+            }
             gather(core);
         });
     }
@@ -408,7 +410,7 @@ py::object Replay::steps_at(py::object ids, py::object times) const {
                 throw std::invalid_argument("times must be of stored steps of the episode, in [" +
                                             std::to_string(episode.first) + ", " + std::to_string(episode.end) +
                                             "), got " + std::to_string(t[i]));
-            found[i] = core.store->number(core.store->row_of(episode, t[i]));
+            found[i] = core.store->number_of(episode, t[i]);
         }
     });
     return array_of(DType::i64, found);

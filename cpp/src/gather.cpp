@@ -11,8 +11,6 @@ namespace ringback {
 
 namespace {
 
-constexpr std::size_t kBlock = 16;       // bytes copied at once
-constexpr std::size_t kMostBlocks = 16;  // rows longer than that are left to memcpy
 // Rows whose fields are copied one field after the other, while they are in the cache; with columns more, because
 // consecutive rows of a column are copied at once.
 constexpr std::size_t kRun = 4, kColumnRun = 16;
@@ -23,36 +21,19 @@ constexpr std::uint64_t kInPool = std::uint64_t{1} << 63, kNothing = ~std::uint6
 // once.
 std::size_t rows_ahead(const Schema& schema, std::size_t small) { return schema.columns().empty() ? small : 2; }
 
-template <class Rows, std::size_t kBytes>
-void copy_exactly(std::byte* target, Rows rows, std::size_t, std::size_t count) noexcept {
-    for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * kBytes, rows.at(r), kBytes);
-}
-
-template <class Rows>
-void copy_any(std::byte* target, Rows rows, std::size_t bytes, std::size_t count) noexcept {
-    for (std::size_t r = 0; r < count; ++r) std::memcpy(target + r * bytes, rows.at(r), bytes);
-}
-
-template <class Rows, std::size_t kBlocks>
-void copy_blocks(std::byte* target, Rows rows, std::size_t bytes, std::size_t count) noexcept {
-    for (std::size_t r = 0; r < count; ++r, target += bytes) {
-        const std::byte* const source = rows.at(r);
-        for (std::size_t b = 0; b < kBlocks; ++b) std::memcpy(target + b * kBlock, source + b * kBlock, kBlock);
-    }
-}
-
-// How many of `count` rows may be copied in whole blocks without overrunning the output.
-std::size_t rows_in_blocks(std::size_t count, std::size_t bytes) noexcept {
-    const std::size_t total = count * bytes, copied = (bytes + kBlock - 1) / kBlock * kBlock;
-    return copied > total ? 0 : (total - copied) / bytes + 1;
-}
-
 std::byte* bytes_of(void* out) noexcept { return static_cast<std::byte*>(out); }
 
 float float_at(const std::byte* place) noexcept {
     float value;
     std::memcpy(&value, place, sizeof value);
     return value;
+}
+
+// How many frames before a row's own its stacks have.
+std::uint32_t frames_before(const RowsOut& out) noexcept {
+    std::int64_t most = 1;
+    for (const StackOut& stack : out.stacks) most = std::max(most, stack.frames);
+    return static_cast<std::uint32_t>(std::min(most - 1, std::int64_t{64}));
 }
 
 void prefetch_columns(const StepStore& store, std::uint32_t row) noexcept {
@@ -63,52 +44,20 @@ void prefetch_columns(const StepStore& store, std::uint32_t row) noexcept {
 
 }  // namespace
 
-template <class Rows>
-Gather::Copier<Rows> Gather::copier_for(std::size_t bytes) noexcept {
-    static constexpr auto kCopiers = []<std::size_t... kBlocks>(std::index_sequence<kBlocks...>) {
-        return std::array<Copier<Rows>, sizeof...(kBlocks)>{&copy_blocks<Rows, kBlocks + 1>...};
-    }(std::make_index_sequence<kMostBlocks>());
-    switch (bytes) {
-        case 1:
-            return &copy_exactly<Rows, 1>;
-        case 4:
-            return &copy_exactly<Rows, 4>;
-        case 8:
-            return &copy_exactly<Rows, 8>;
-        default:
-            return bytes > kMostBlocks * kBlock ? &copy_any<Rows> : kCopiers[(bytes - 1) / kBlock];
-    }
-}
-
-void Gather::plan_small(Plan& plan, std::size_t offset, std::size_t bytes, std::size_t count, std::byte* data) {
-    plan.small.push_back(
-        {offset, bytes, rows_in_blocks(count, bytes), copier_for<Scattered>(bytes), copier_for<Apart>(bytes), data});
-}
-
-void Gather::add_to_plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan) {
+void Gather::add_to_plan(const Schema& schema, std::span<const FieldOut> fields, Plan& plan) {
     for (const FieldOut& out : fields) {
         const Place& place = schema.place(out.field);
         if (place.in_column())
             plan.columns.push_back({place.column, place.bytes, out.data});
         else
-            plan_small(plan, place.offset, place.bytes, count, out.data);
+            plan.small.push_back({place.offset, RowCopier(place.bytes), out.data});
     }
-}
-
-template <class Rows>
-void Gather::copy_field(const SmallCopy& copy, Copier<Rows> copier, Rows rows, std::size_t begin,
-                        std::size_t end) noexcept {
-    std::byte* const target = copy.data + begin * copy.bytes;
-    if (end <= copy.safe_rows) return copier(target, rows, copy.bytes, end - begin);
-    const std::size_t safe = std::max(copy.safe_rows, begin) - begin;
-    copier(target, rows, copy.bytes, safe);
-    copy_any(target + safe * copy.bytes, rows.from(safe), copy.bytes, end - begin - safe);
 }
 
 void Gather::copy_small(const Plan& plan, const std::byte* const* records, std::size_t begin,
                         std::size_t end) noexcept {
     for (const SmallCopy& copy : plan.small)
-        copy_field(copy, copy.scattered, Scattered{records + begin, copy.offset}, begin, end);
+        copy.copier(copy.data + begin * copy.copier.bytes(), ScatteredRows{records + begin, copy.offset}, end - begin);
 }
 
 // Rows that lie behind each other in memory are copied at once.
@@ -124,9 +73,9 @@ void Gather::copy_columns(const StepStore& store, const Plan& plan, const Source
             if (source == kNothing)
                 std::memset(target, 0, copy.bytes);
             else if ((source & kInPool) != 0)
-                std::memcpy(target, store.entry_column(copy.column, index), rows * copy.bytes);
+                copy_bytes(target, store.entry_column(copy.column, index), rows * copy.bytes);
             else
-                std::memcpy(target, store.column(copy.column, index), rows * copy.bytes);
+                copy_bytes(target, store.column(copy.column, index), rows * copy.bytes);
             i += rows;
         }
 }
@@ -196,9 +145,12 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
     const std::byte* const base = store.record(0);
     const std::size_t stride = schema.record_bytes();
     const bool has_columns = !schema.columns().empty();
-    const auto fetch = [&, base, stride, span, has_columns](std::size_t i) {
-        prefetch_span(base + rows[i] * stride, span, 16);
-        if (has_columns) prefetch_columns(store, rows[i]);
+    const std::uint32_t history = frames_before(out), page_mask = static_cast<std::uint32_t>(store.rows_per_page() - 1);
+    const auto fetch = [&, base, stride, span, has_columns, history, page_mask](std::size_t i) {
+        const std::uint32_t before = std::min(history, rows[i] & page_mask), row = rows[i] - before;
+        prefetch_span(base + row * stride, span + before * stride, 16);
+        if (has_columns) prefetch_columns(store, row);
+        if (history > 0) prefetch(&store.time(rows[i]));
     };
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
     for (std::size_t i = 0; i < std::min(halfway, count); ++i) resolve<kReduce>(store, rows[i], i, n_step);
@@ -250,11 +202,10 @@ void Gather::transitions(const StepStore& store, std::span<const std::uint32_t> 
     const Schema& schema = store.schema();
     n_step.n = std::min(n_step.n, store.capacity());
     forget_plans();
-    add_to_plan(schema, out.observation, count, step_);
-    add_to_plan(schema, out.fields, count, step_);
-    if (n_step.n == 1)
-        plan_small(step_, schema.place(schema.reward_index()).offset, sizeof(float), count, bytes_of(out.reward));
-    add_to_plan(schema, out.next_observation, count, next_);
+    add_to_plan(schema, out.observation, step_);
+    add_to_plan(schema, out.fields, step_);
+    if (n_step.n == 1) add_to_plan(schema, {{{schema.reward_index(), bytes_of(out.reward)}}}, step_);
+    add_to_plan(schema, out.next_observation, next_);
     make_room(schema, count, true);
     if (n_step.n > 1)
         gather_transitions<true>(store, rows, n_step, out);
@@ -285,7 +236,7 @@ void Gather::sequences(const StepStore& store, const WindowRows& windows, NStep 
             if (row == kNoRow)
                 std::memset(field.data + w * bytes, 0, bytes);
             else
-                std::memcpy(field.data + w * bytes, store.field(row, field.field), bytes);
+                copy_bytes(field.data + w * bytes, store.field(row, field.field), bytes);
         }
     }
 }
@@ -300,15 +251,13 @@ void Gather::copy_rows(const StepStore& store, const WindowRows& windows, const 
     const bool resolving = reduced || !out.next_observation.empty() || !out.next_stacks.empty();
     const std::size_t ahead = rows_ahead(schema, 48), run = has_columns ? kColumnRun : kRun;
     forget_plans();
-    add_to_plan(schema, out.observation, count, by_arrival ? observation_ : step_);
-    add_to_plan(schema, out.fields, count, step_);
-    add_to_plan(schema, out.next_observation, count, next_);
-    if (!reduced)
-        plan_small(by_arrival ? reward_ : step_, schema.place(schema.reward_index()).offset, sizeof(float), count,
-                   bytes_of(out.reward));
+    add_to_plan(schema, out.observation, by_arrival ? observation_ : step_);
+    add_to_plan(schema, out.fields, step_);
+    add_to_plan(schema, out.next_observation, next_);
+    if (!reduced) add_to_plan(schema, {{{schema.reward_index(), bytes_of(out.reward)}}}, by_arrival ? reward_ : step_);
     if (!has_columns && !by_arrival && !resolving && windows.stride == 1) return copy_segments(store, windows, out);
     make_room(schema, count, resolving);
-    nothing_.assign(schema.record_bytes() + kBlock, std::byte{0});
+    nothing_.assign(schema.record_bytes(), std::byte{0});
     if (by_arrival) {
         observed_.resize(count);
         arrived_.resize(count);
@@ -363,7 +312,7 @@ void Gather::copy_rows(const StepStore& store, const WindowRows& windows, const 
     }
 }
 
-// The common case: what lies in the rows of windows alone. These lie behind each other up to the end of a page.
+// The common case: what lies in the rows of windows alone. These lie behind each other at least up to a page's end.
 void Gather::copy_segments(const StepStore& store, const WindowRows& windows, const SequenceOut& out) {
     const auto page_rows = static_cast<std::uint32_t>(store.rows_per_page());
     segments_.clear();
@@ -371,20 +320,22 @@ void Gather::copy_segments(const StepStore& store, const WindowRows& windows, co
         for (std::size_t i = piece.out, end = i + static_cast<std::size_t>(piece.count); i < end;) {
             const std::uint32_t row = windows.rows[i], left = page_rows - (row & (page_rows - 1));
             const auto rows = static_cast<std::uint32_t>(std::min<std::size_t>(left, end - i));
-            segments_.push_back({i, row, rows});
+            if (i > piece.out && row == segments_.back().row + segments_.back().count)
+                segments_.back().count += rows;  // the next page lies behind
+            else
+                segments_.push_back({i, row, rows});
             i += rows;
         }
     const std::byte* const base = store.record(0);
-    const std::int64_t* const numbers = store.numbers();
     const std::size_t stride = store.schema().record_bytes(), count = windows.rows.size();
     const auto fetch = [&](const Segment& segment) {
         prefetch_span(base + segment.row * stride, segment.count * stride, kFetchedLines);
-        prefetch_span(reinterpret_cast<const std::byte*>(numbers + segment.row), segment.count * sizeof *numbers);
+        store.prefetch_numbers(segment.row, segment.count);
     };
-    // Rows between two segments are not there. They come after the copies that may overrun into them.
+    // Rows between two segments are not there.
     const auto clear = [&](std::size_t begin, std::size_t end) {
         for (const SmallCopy& copy : step_.small)
-            std::memset(copy.data + begin * copy.bytes, 0, (end - begin) * copy.bytes);
+            std::memset(copy.data + begin * copy.copier.bytes(), 0, (end - begin) * copy.copier.bytes());
         std::fill(out.ids + begin, out.ids + end, -1);
     };
     std::size_t done = 0;
@@ -395,11 +346,14 @@ void Gather::copy_segments(const StepStore& store, const WindowRows& windows, co
         if (done < segment.out) clear(done, segment.out);
         const std::byte* const source = base + segment.row * stride;
         for (const SmallCopy& copy : step_.small)
-            copy_field(copy, copy.apart, Apart{source + copy.offset, stride}, segment.out, segment.out + segment.count);
-        std::memcpy(out.ids + segment.out, numbers + segment.row, segment.count * sizeof *numbers);
+            copy.copier(copy.data + segment.out * copy.copier.bytes(), RowsApart{source + copy.offset, stride},
+                        segment.count);
         done = segment.out + segment.count;
     }
     clear(done, count);
+    for (const WindowRows::Piece& piece : windows.pieces)
+        store.numbers_of(store.episode(piece.slot), piece.t,
+                         {out.ids + piece.out, static_cast<std::size_t>(piece.count)});
 }
 
 // A piece lies inside one episode: only its first row can begin that, only its last row can end it, unless more rewards
@@ -507,51 +461,60 @@ void fill_frame(DType dtype, std::byte* target, std::size_t bytes, double value)
     for (std::size_t i = 0; i < bytes; i += sizeof half) std::memcpy(target + i, &half, sizeof half);
 }
 
-}  // namespace
-
-// One row of one stack. Frames that lie behind each other in memory are copied at once.
-void Gather::copy_stack(const StepStore& store, const StackOut& stack, std::size_t i, const StackEnd& end,
-                        const StackFill& fill) {
-    const std::size_t bytes = store.schema().place(stack.field).bytes;
-    const auto frames = static_cast<std::size_t>(stack.frames);
-    std::byte* target = stack.data + i * frames * bytes;
-    if (end.row == kNoRow) {
-        std::memset(target, 0, frames * bytes);
-        return;
-    }
-    const StepTime& time = store.time(end.row);
-    const Episode& episode = store.episode(time.episode);
-    const std::int64_t newest = time.t + (end.successor ? 1 : 0);
-    const Window window = resolve_window({0, newest + 1}, newest + 1 - stack.frames, newest + 1);
-    frames_.resize(frames);
-    for (std::int64_t k = 0; k < window.count; ++k)
-        frames_[static_cast<std::size_t>(window.fill_left + k)] =
-            window.first + k > time.t ? store.successor(end.row, stack.field)
-                                      : store.field(store.row_of(episode, window.first + k), stack.field);
-    const auto missing = static_cast<std::size_t>(window.fill_left);
-    for (std::size_t k = 0; k < missing; ++k, target += bytes) {
-        if (fill.first)
-            std::memcpy(target, frames_[missing], bytes);
-        else
-            fill_frame(store.schema().field(stack.field).dtype, target, bytes, fill.value);
-    }
-    for (std::size_t k = missing; k < frames;) {
-        std::size_t adjacent = 1;
-        while (k + adjacent < frames && frames_[k + adjacent] == frames_[k] + adjacent * bytes) ++adjacent;
-        std::memcpy(target, frames_[k], adjacent * bytes);
-        target += adjacent * bytes;
-        k += adjacent;
-    }
+const StackOut* stack_of(const std::vector<StackOut>& stacks, std::size_t field) noexcept {
+    for (const StackOut& stack : stacks)
+        if (stack.field == field) return &stack;
+    return nullptr;
 }
 
-// Row by row, both kinds of stacks together: they have most frames in common.
+}  // namespace
+
+// Where the frames of one row of a stack lie, oldest first. Null stands for the fill; a row that is not there has none.
+void Gather::find_frames(const StepStore& store, const StackOut& stack, const StackEnd& end, const StackFill& fill,
+                         Frames& frames) {
+    frames.clear();
+    if (end.row == kNoRow) return;
+    frames.resize(static_cast<std::size_t>(stack.frames));
+    const std::int64_t t = store.time(end.row).t, newest = t + (end.successor ? 1 : 0);
+    const Window window = resolve_window({0, newest + 1}, newest + 1 - stack.frames, newest + 1);
+    const auto missing = static_cast<std::size_t>(window.fill_left);
+    for (std::int64_t k = 0; k < window.count; ++k)
+        frames[missing + static_cast<std::size_t>(k)] =
+            window.first + k > t ? store.successor(end.row, stack.field)
+                                 : store.field(store.row_before(end.row, t - window.first - k), stack.field);
+    if (fill.first) std::fill_n(frames.begin(), missing, frames[missing]);
+}
+
+void Gather::put_frame(const Schema& schema, const StackOut& stack, std::size_t i, std::size_t k, const Frames& frames,
+                       const StackFill& fill) noexcept {
+    const std::size_t bytes = schema.place(stack.field).bytes;
+    std::byte* const target = stack.data + (i * static_cast<std::size_t>(stack.frames) + k) * bytes;
+    if (frames.empty())
+        std::memset(target, 0, bytes);
+    else if (frames[k] == nullptr)
+        fill_frame(schema.field(stack.field).dtype, target, bytes, fill.value);
+    else
+        copy_bytes(target, frames[k], bytes);
+}
+
+// A stack of observations and the one of their successors have most frames in common, so these are copied in turn: what
+// was just read for the one is in the cache for the other.
 template <class EndOf, class NextEndOf>
 void Gather::copy_stacks(const StepStore& store, const RowsOut& out, std::size_t count, const StackFill& fill,
                          EndOf&& end_of, NextEndOf&& next_end_of) {
-    if (out.stacks.empty() && out.next_stacks.empty()) return;
-    for (std::size_t i = 0; i < count; ++i) {
-        for (const StackOut& stack : out.stacks) copy_stack(store, stack, i, end_of(i), fill);
-        for (const StackOut& stack : out.next_stacks) copy_stack(store, stack, i, next_end_of(i), fill);
+    const Schema& schema = store.schema();
+    for (std::size_t field = 0; field < schema.observation_count(); ++field) {
+        const StackOut *const stack = stack_of(out.stacks, field), *const next = stack_of(out.next_stacks, field);
+        if (stack == nullptr && next == nullptr) continue;
+        const auto frames = static_cast<std::size_t>((stack != nullptr ? stack : next)->frames);
+        for (std::size_t i = 0; i < count; ++i) {
+            if (stack != nullptr) find_frames(store, *stack, end_of(i), fill, frames_);
+            if (next != nullptr) find_frames(store, *next, next_end_of(i), fill, next_frames_);
+            for (std::size_t k = 0; k <= frames; ++k) {
+                if (stack != nullptr && k < frames) put_frame(schema, *stack, i, k, frames_, fill);
+                if (next != nullptr && k > 0) put_frame(schema, *next, i, k - 1, next_frames_, fill);
+            }
+        }
     }
 }
 

@@ -63,7 +63,7 @@ void Region::reserve(std::size_t bytes) {
     if (bytes > kMost) throw OutOfMemory("ringback: no memory for " + std::to_string(bytes) + " bytes");
     constexpr std::size_t kPage = std::size_t{1} << 12, kHugePage = std::size_t{1} << 21;
     const std::size_t unit = bytes >= kHugePage ? kHugePage : kPage;
-    const std::size_t mapped = (bytes + kSpare + unit - 1) / unit * unit;
+    const std::size_t mapped = (bytes + unit - 1) / unit * unit;
     void* const moved = data_ == nullptr ? mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
                                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
                                          : mremap(data_, mapped_, mapped, MREMAP_MAYMOVE);
@@ -81,13 +81,13 @@ Region::~Region() { std::free(data_); }
 void Region::reserve(std::size_t bytes) {
     if (bytes <= size_) return;
     if (bytes > kMost) throw OutOfMemory("ringback: no memory for " + std::to_string(bytes) + " bytes");
-    auto* const moved = static_cast<std::byte*>(std::calloc(bytes + kSpare, 1));
+    auto* const moved = static_cast<std::byte*>(std::calloc(bytes, 1));
     if (moved == nullptr) throw OutOfMemory("ringback: no memory for " + std::to_string(bytes) + " bytes");
     if (size_ > 0) std::memcpy(moved, data_, size_);
     std::free(data_);
     data_ = moved;
     size_ = bytes;
-    mapped_ = bytes + kSpare;
+    mapped_ = bytes;
 }
 
 #endif

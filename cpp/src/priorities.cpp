@@ -75,7 +75,7 @@ void Priorities::arrive(const StepStore& store, std::int64_t number, std::uint32
     if (!places_.empty()) places_[slot] = {step.episode, static_cast<std::uint32_t>(step.t)};
     const std::int64_t before = options_.windows.pad ? 0 : options_.windows.length - 1;
     if (!is_start(episode, step.t - before)) return;
-    if (before > 0) slot = ring(store).slot(store.number(store.row_of(episode, step.t - before)));
+    if (before > 0) slot = ring(store).slot(store.number_of(episode, step.t - before));
     give(slot);
 }
 
@@ -91,7 +91,7 @@ void Priorities::leave_without_history(const StepStore& store, Place gone) {
     for (std::int64_t later = t == 0 ? 1 : last; later <= last; ++later) {
         if (!episode.extent().holds(later)) continue;
         RB_ASSUME(!is_start(episode, later));
-        take(ring(store).slot(store.number(store.row_of(episode, later))));
+        take(ring(store).slot(store.number_of(episode, later)));
     }
 }
 

@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <stdexcept>
 
 #include "ringback/check.hpp"
+#include "ringback/copy.hpp"
 
 namespace ringback {
 
@@ -227,7 +229,7 @@ void StepStore::end_all_episodes() {
 }
 
 void StepStore::set_field(std::uint32_t row, std::size_t field, const std::byte* value) noexcept {
-    std::memcpy(mutable_field(row, field), value, schema_.place(field).bytes);
+    copy_bytes(mutable_field(row, field), value, schema_.place(field).bytes);
 }
 
 StepStore::Match StepStore::compare(const StreamTable::Node* stream, const StepRows& rows,
@@ -343,7 +345,7 @@ std::uint32_t StepStore::put_row(Episode& episode) {
 
 void StepStore::fill_row(std::uint32_t row, const StepRows& rows, std::size_t i) noexcept {
     for (std::size_t f = 0; f < schema_.places().size(); ++f)
-        std::memcpy(mutable_field(row, f), rows.fields[f] + row_offset(f, i), schema_.place(f).bytes);
+        copy_bytes(mutable_field(row, f), rows.fields[f] + row_offset(f, i), schema_.place(f).bytes);
 }
 
 void StepStore::fill_entry(std::uint32_t entry, std::span<const std::byte* const> successors, std::size_t i) noexcept {
@@ -352,7 +354,7 @@ void StepStore::fill_entry(std::uint32_t entry, std::span<const std::byte* const
         std::byte* const target =
             place.in_column() ? entry_columns_[static_cast<std::size_t>(place.column)].data() + entry * place.bytes
                               : entry_records_.data() + entry * schema_.observation_bytes() + place.offset;
-        std::memcpy(target, successors[leaf] + row_offset(leaf, i), place.bytes);
+        copy_bytes(target, successors[leaf] + row_offset(leaf, i), place.bytes);
     }
 }
 
@@ -583,6 +585,17 @@ void StepStore::count_windows(std::uint32_t slot) noexcept {
         if (!window->spec.cross) continue;
         const std::uint32_t newest = runs_.run_of(slot).newest().slot;
         if (newest != slot) window->starts.set(newest, count_starts(window->spec, newest));
+    }
+}
+
+void StepStore::numbers_of(const Episode& episode, std::int64_t t, std::span<std::int64_t> numbers) const noexcept {
+    if (lanes_.size() == 1) return std::iota(numbers.begin(), numbers.end(), number_of(episode, t));
+    for (std::size_t done = 0; done < numbers.size();) {
+        const std::uint32_t row = row_of(episode, t + static_cast<std::int64_t>(done));
+        const auto left = static_cast<std::size_t>(rows_per_page() - (row & page_mask_));
+        const std::size_t count = std::min(left, numbers.size() - done);
+        std::copy_n(this->numbers() + row, count, numbers.begin() + static_cast<std::ptrdiff_t>(done));
+        done += count;
     }
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "ringback/check.hpp"
+#include "ringback/copy.hpp"
 #include "ringback/step_store.hpp"
 
 // The content of a store as a caller keeps it, and a store built from it.
@@ -38,7 +39,7 @@ void StepStore::read_rows(std::int64_t begin, std::size_t count, const RowState&
         const std::uint32_t row = row_of_number(begin + static_cast<std::int64_t>(i));
         const StepTag step = tag(row);
         for (std::size_t f = 0; f < schema_.fields().size(); ++f)
-            std::memcpy(out.fields[f] + row_offset(f, i), field(row, f), schema_.place(f).bytes);
+            copy_bytes(out.fields[f] + row_offset(f, i), field(row, f), schema_.place(f).bytes);
         out.t[i] = time(row).t;
         out.episode[i] = time(row).episode;
         out.flags[i] = step.flags;

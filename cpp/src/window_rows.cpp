@@ -1,6 +1,7 @@
 #include "ringback/window_rows.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace ringback {
 
@@ -14,7 +15,13 @@ void put_rows(const StepStore& store, const Episode& episode, std::int64_t t, st
         std::uint32_t row = store.row_of(episode, t);
         const std::int64_t left =
             page_rows - static_cast<std::int64_t>(row & static_cast<std::uint32_t>(page_rows - 1));
-        for (const std::int64_t stop = std::min(end, t + left); t < stop; ++t, out += stride) *out = row++;
+        const auto rows = static_cast<std::size_t>(std::min(end - t, left));
+        if (stride == 1)
+            std::iota(out, out + rows, row);
+        else
+            for (std::size_t r = 0; r < rows; ++r) out[r * stride] = row++;
+        out += rows * stride;
+        t += static_cast<std::int64_t>(rows);
     }
 }
 

@@ -1,7 +1,6 @@
 #define DOCTEST_CONFIG_IMPLEMENT_WITH_MAIN
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <string>
 #include <utility>
 
@@ -58,17 +57,6 @@ TEST_CASE("asking for less than there is changes nothing") {
     CHECK(region.size() == 1000);
     CHECK(region.data() == before);
     CHECK(region.data()[999] == counted(999));
-}
-
-TEST_CASE("the spare bytes after the end can be read, also where the region ends on a page") {
-    for (const std::size_t bytes :
-         {std::size_t{4096}, std::size_t{4096} - Region::kSpare, std::size_t{2097152}, std::size_t{7}}) {
-        Region region;
-        region.reserve(bytes);
-        std::byte copy[Region::kSpare];
-        std::memcpy(copy, region.data() + bytes, sizeof copy);
-        for (const std::byte b : copy) CHECK(b == std::byte{0});
-    }
 }
 
 TEST_CASE("a region that is moved takes its content along") {

@@ -129,8 +129,16 @@ TEST_SUITE("random programs against a list of episodes (I1-I7)") {
                         for (const auto& store : program.stores()) REQUIRE(difference(*store, program.naive()) == "");
                         REQUIRE(program.store().valid_starts({20}) == program.naive().valid_starts({20}));
                         for (const auto& store : program.stores())
-                            for (std::int64_t offset = 0; offset < store->live(); ++offset)
-                                REQUIRE(store->number(store->row_at_offset(offset)) == store->oldest() + offset);
+                            for (std::int64_t offset = 0; offset < store->live(); ++offset) {
+                                const std::uint32_t row = store->row_at_offset(offset);
+                                const Episode& episode = store->episode_of(row);
+                                const std::int64_t t = store->time(row).t, number = store->oldest() + offset;
+                                REQUIRE(store->number(row) == number);
+                                REQUIRE(store->number_of(episode, t) == number);
+                                for (std::int64_t before = 0; before <= std::min<std::int64_t>(t - episode.first, 3);
+                                     ++before)
+                                    REQUIRE(store->row_before(row, before) == store->row_of(episode, t - before));
+                            }
                     }
                     if (call == 150) REQUIRE(program.fork() == "");
                 }

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "ringback/copy.hpp"
 #include "ringback/step_store.hpp"
 #include "ringback/window_rows.hpp"
 
@@ -41,7 +42,7 @@ struct NStep {
 // What every read of rows can be written to. What is null or empty is not asked for.
 struct RowsOut {
     std::vector<FieldOut> observation, next_observation;  // leaves without a stack
-    std::vector<StackOut> stacks, next_stacks;            // leaves with one
+    std::vector<StackOut> stacks, next_stacks;            // leaves with one, of as many frames in both
     std::vector<FieldOut> fields;                         // actions and extras
     float* reward = nullptr;                              // sum of gamma^k * reward[t + k], in float64, rounded once
     float* done = nullptr;                                // 1 where the last summed step terminated
@@ -79,28 +80,9 @@ class Gather {
                    const SequenceOut& out);
 
   private:
-    // Where a field's rows are: wherever their records are, or so many bytes apart.
-    struct Scattered {
-        const std::byte* const* records;
-        std::size_t offset;
-        const std::byte* at(std::size_t row) const noexcept { return records[row] + offset; }
-        Scattered from(std::size_t row) const noexcept { return {records + row, offset}; }
-    };
-    struct Apart {
-        const std::byte* first;
-        std::size_t stride;
-        const std::byte* at(std::size_t row) const noexcept { return first + row * stride; }
-        Apart from(std::size_t row) const noexcept { return {at(row), stride}; }
-    };
-    // Copies `count` rows of `bytes` to consecutive rows at target. Some kinds copy in blocks and overrun the row by
-    // less than one, into rows that are written later.
-    template <class Rows>
-    using Copier = void (*)(std::byte* target, Rows rows, std::size_t bytes, std::size_t count) noexcept;
     struct SmallCopy {  // one small field, out of records
-        std::size_t offset, bytes;
-        std::size_t safe_rows;  // of these the copier may overrun; the rest is copied exactly
-        Copier<Scattered> scattered;
-        Copier<Apart> apart;
+        std::size_t offset;
+        RowCopier copier;
         std::byte* data;
     };
     struct ColumnCopy {  // one large field, out of a column
@@ -128,16 +110,11 @@ class Gather {
         std::uint32_t row;
         bool successor;
     };
+    using Frames = std::vector<const std::byte*>;
 
-    template <class Rows>
-    static Copier<Rows> copier_for(std::size_t bytes) noexcept;
-    static void plan_small(Plan& plan, std::size_t offset, std::size_t bytes, std::size_t count, std::byte* data);
-    static void add_to_plan(const Schema& schema, std::span<const FieldOut> fields, std::size_t count, Plan& plan);
+    static void add_to_plan(const Schema& schema, std::span<const FieldOut> fields, Plan& plan);
     void forget_plans() noexcept;
-    // Rows [begin, end) of the output; `rows` are those from `begin` on.
-    template <class Rows>
-    static void copy_field(const SmallCopy& copy, Copier<Rows> copier, Rows rows, std::size_t begin,
-                           std::size_t end) noexcept;
+    // Rows [begin, end) of the output.
     static void copy_small(const Plan& plan, const std::byte* const* records, std::size_t begin,
                            std::size_t end) noexcept;
     static void copy_columns(const StepStore& store, const Plan& plan, const Source* sources, std::size_t begin,
@@ -151,8 +128,10 @@ class Gather {
     void copy_rows(const StepStore& store, const WindowRows& windows, const NStep& n_step, const SequenceOut& out);
     void copy_segments(const StepStore& store, const WindowRows& windows, const SequenceOut& out);
     void put_flags(const StepStore& store, const WindowRows& windows, const NStep& n_step, const SequenceOut& out);
-    void copy_stack(const StepStore& store, const StackOut& stack, std::size_t i, const StackEnd& end,
-                    const StackFill& fill);
+    static void find_frames(const StepStore& store, const StackOut& stack, const StackEnd& end, const StackFill& fill,
+                            Frames& frames);
+    static void put_frame(const Schema& schema, const StackOut& stack, std::size_t i, std::size_t k,
+                          const Frames& frames, const StackFill& fill) noexcept;
     template <class EndOf, class NextEndOf>
     void copy_stacks(const StepStore& store, const RowsOut& out, std::size_t count, const StackFill& fill,
                      EndOf&& end_of, NextEndOf&& next_end_of);
@@ -168,7 +147,7 @@ class Gather {
     std::vector<std::uint32_t> last_rows_;
     std::vector<Reduced> reduced_;
     std::vector<Segment> segments_;
-    std::vector<const std::byte*> frames_;
+    Frames frames_, next_frames_;
 };
 
 }  // namespace ringback

@@ -21,12 +21,9 @@ class OutOfMemory : public std::bad_alloc {
 };
 
 // One growing array of bytes that is zero at first. Growing keeps the content but may move it; memory is committed when
-// it is first touched, so reserving much costs nothing. There are kSpare readable bytes after the end, for copies that
-// overrun.
+// it is first touched, so reserving much costs nothing.
 class Region {
   public:
-    static constexpr std::size_t kSpare = 64;
-
     Region() = default;
     ~Region();
     Region(Region&& other) noexcept { swap(other); }
@@ -49,7 +46,7 @@ class Region {
 
     std::byte* data_ = nullptr;
     std::size_t size_ = 0;    // usable bytes
-    std::size_t mapped_ = 0;  // with the spare ones, in whole pages
+    std::size_t mapped_ = 0;  // in whole pages
 };
 
 }  // namespace ringback

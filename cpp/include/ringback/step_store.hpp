@@ -188,6 +188,17 @@ class StepStore {
     void prefetch_row_at_offset(std::int64_t offset) const noexcept {
         if (lanes_.size() != 1) prefetch(slot_at_offset(offset));
     }
+    // The numbers of the steps t .. t + numbers.size() - 1 of the episode, all of them live. One writer's follow from
+    // its positions, so that no memory is read for them.
+    void numbers_of(const Episode& episode, std::int64_t t, std::span<std::int64_t> numbers) const noexcept;
+    std::int64_t number_of(const Episode& episode, std::int64_t t) const noexcept {
+        return lanes_.size() == 1 ? first_number_ + episode.origin + t : number(row_of(episode, t));
+    }
+    // Brings nearer what numbers_of will read of `count` rows that lie behind each other.
+    void prefetch_numbers(std::uint32_t row, std::size_t count) const noexcept {
+        if (lanes_.size() != 1)
+            prefetch_span(reinterpret_cast<const std::byte*>(numbers() + row), count * sizeof(std::int64_t));
+    }
     bool is_live(std::int64_t number) const noexcept { return number >= oldest() && number < written_; }
     // Throws std::out_of_range: "must be live, in [oldest, written), got number".
     std::uint32_t row_of_number(std::int64_t number) const;
@@ -221,6 +232,11 @@ class StepStore {
     std::uint32_t next_row(std::uint32_t row) const noexcept {
         if (next_is_adjacent(row)) return row + 1;
         return row_of(episode_of(row), time(row).t + 1);
+    }
+    // The row of the step `steps` before this one in its episode, which must be live.
+    std::uint32_t row_before(std::uint32_t row, std::int64_t steps) const noexcept {
+        if ((row & page_mask_) >= steps) return row - static_cast<std::uint32_t>(steps);
+        return row_of(episode_of(row), time(row).t - steps);
     }
     // Whether the step has a successor step in its episode. A row whose successor is the next one's observation says so
     // itself; otherwise it is the episode's newest step, or one beside which another observation is kept.
