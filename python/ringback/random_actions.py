@@ -69,9 +69,9 @@ class Blocks:
         if not self._sure:
             self._refill()
         self._sure -= 1
-        actions: Array = self._blocks.take(self._next, 0)
+        actions: Array = self._blocks[self._next]
         # Twice as quick as += 1, which makes an array of the 1 each time.
-        np.add(self._next, self._one if playing is None else playing * self._one, out=self._next)
+        np.add(self._next, self._one if playing is None else playing, out=self._next)
         return actions
 
     def _refill(self) -> None:
