@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from ringback.errors import EnvError
-from ringback.vector_rows import VectorRows, VectorStep, row_splitter
+from ringback.vector_rows import SMALL, VectorRows, VectorStep, row_splitter, rows_of_all
 from tests.counting import MODES, Counting, CountingDict, CountingTuple, lanes, plain
 
 NEXT_STEP, SAME_STEP, DISABLED = MODES
@@ -331,6 +331,16 @@ class TestSplit:
         ]  # fmt: skip
         large = row_splitter(gym.spaces.Box(0.0, 1.0, (50, 50)))(np.zeros((2, 50, 50)))
         assert all(row.base is None for row in large)  # one that is kept keeps no other alive
+
+    @pytest.mark.parametrize("shape", [(3,), (3, 2), (100, 2), (3, 50, 50)])
+    @pytest.mark.parametrize("count", [0, 1, 200])
+    def test_rows_of_many_arrays_keep_little_alive(self, shape: tuple[int, ...], count: int) -> None:
+        arrays = [np.random.default_rng(k).normal(size=shape) for k in range(count)]
+        rows = rows_of_all(arrays)
+        assert len(rows) == count * shape[0]
+        assert all((row == arrays[k // shape[0]][k % shape[0]]).all() for k, row in enumerate(rows))
+        assert all(isinstance(row, np.ndarray) == (len(shape) > 1) for row in rows)
+        assert all(row.base is None or row.base.nbytes <= SMALL for row in rows)
 
     def test_spaces_without_arrays(self) -> None:
         assert row_splitter(gym.spaces.Text(5))(("ab", "c")) == ["ab", "c"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from ringback.episodes import SingleAgentEpisode
-from ringback.vector_rows import VectorStep, is_array_space
+from ringback.vector_rows import VectorStep, is_array_space, rows_of_all
 
 __all__ = ["EpisodeRecord", "OpenEpisode", "StepLog"]
 
@@ -85,6 +86,26 @@ class OpenEpisode:
         self.record = EpisodeRecord(str(chunk.id_), self.env_index, self._return + chunk.get_return(), chunk.t, seconds)
 
 
+class Starts(NamedTuple):
+    """Starts of episodes in a `StepLog`: after how many steps, when, of whom, with which observations and infos."""
+
+    position: int
+    at: float
+    who: Any
+    observations: Any
+    infos: list[dict[str, Any]] | None
+
+
+class Ends(NamedTuple):
+    """Ends of episodes in a `StepLog`: after how many steps, when, of whom, and how."""
+
+    position: int
+    at: float
+    who: Any
+    terminations: list[bool]
+    truncations: list[bool]
+
+
 class StepLog:
     """Steps of E sub-environments in the arrays that they came in, until episodes are made of them.
 
@@ -93,19 +114,21 @@ class StepLog:
 
     Parameters
     ----------
+    num_envs : int
+        E.
     observation_space, action_space : gymnasium.Space
         Those of one sub-environment; `suits` must hold for them.
     """
 
-    def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+    def __init__(self, num_envs: int, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+        self._num_envs = num_envs
         self._observation_space = observation_space
         self._action_space = action_space
         self._observations: list[Any] = []
         self._actions: list[Any] = []
-        self._rewards: list[Any] = []
+        self._rewards: list[Any] = []  # E of each step, one step after the other
         self._infos: dict[int, list[dict[str, Any]]] = {}  # of the steps that have any
-        self._ends: list[tuple[int, float, Any, Any, Any]] = []
-        self._starts: list[tuple[int, float, Any, Any, Any]] = []
+        self._events: list[Starts | Ends] = []
 
     @staticmethod
     def suits(*spaces: gym.Space[Any]) -> bool:
@@ -114,9 +137,6 @@ class StepLog:
             is_array_space(space) and np.dtype(space.dtype).itemsize * np.prod(space.shape or ()) <= LOGGED_BYTES
             for space in spaces
         )
-
-    def __len__(self) -> int:
-        return len(self._rewards)
 
     def add(self, step: VectorStep, successors: Any, actions: Any) -> None:
         """Log a step of each sub-environment.
@@ -129,20 +149,19 @@ class StepLog:
             What the steps led to, and what was done. They are kept.
         """
         if step.has_infos:
-            self._infos[len(self)] = step.step_infos()
+            self._infos[len(self._actions)] = step.step_infos()
         self._observations.append(successors)
         self._actions.append(actions)
-        self._rewards.append(step.rewards.copy())
+        self._rewards += step.reward_items
         if step.num_ended:
-            self._ends.append(
-                (len(self), perf_counter(), step.ended, step.terminations.copy(), step.truncations.copy())
-            )
+            how = step.terminations.tolist(), step.truncations.tolist()
+            self._events.append(Ends(len(self._actions), perf_counter(), step.ended, *how))
         if step.starts is not None:
             self.add_starts(step.starts, step.shown(), step.start_infos() if step.has_infos else None)
 
     def add_starts(self, starts: Any, observations: Any, infos: list[dict[str, Any]] | None) -> None:
         """Log the starts that came with the last step, or after it; the arrays are kept."""
-        self._starts.append((len(self), perf_counter(), starts, observations, infos))
+        self._events.append(Starts(len(self._actions), perf_counter(), starts, observations, infos))
 
     def episodes(self, live: list[OpenEpisode]) -> tuple[list[OpenEpisode], list[OpenEpisode]]:
         """Make episodes of the log.
@@ -157,54 +176,53 @@ class StepLog:
         ended, live : list of OpenEpisode
             Those that ended, in this order, and those that are open, by sub-environment.
         """
-        lanes = {episode.env_index: (episode, 0) for episode in live}
-        columns = [np.array(column) for column in (self._observations, self._actions, self._rewards)]
-        ended = []
-        starts = iter([*self._starts, (len(self) + 1, 0.0, None, None, None)])
-        position, began, starting, first, infos = next(starts)
+        columns = rows_of_all(self._observations), rows_of_all(self._actions), self._rewards
+        ended: list[OpenEpisode] = []
+        lanes: dict[int, OpenEpisode | Starts] = {episode.env_index: episode for episode in live}
+        for event in self._events:
+            for index in event.who.nonzero()[0].tolist():
+                if isinstance(event, Starts):
+                    lanes[index] = event
+                else:
+                    how = event.terminations[index], event.truncations[index]
+                    episode = self._played(index, lanes.pop(index), columns, event.position, event.at, how)
+                    episode.finish(event.at)
+                    ended.append(episode)
+        end, now = len(self._actions), perf_counter()
+        return ended, [self._played(index, lanes[index], columns, end, now) for index in sorted(lanes)]
 
-        def begin_until(end: int) -> None:
-            nonlocal position, began, starting, first, infos
-            while position < end:
-                for index in starting.nonzero()[0].tolist():
-                    chunk = SingleAgentEpisode(
-                        observation_space=self._observation_space, action_space=self._action_space
-                    )
-                    chunk.add_env_reset(first[index].copy(), {} if infos is None else infos[index], at=began)
-                    lanes[index] = OpenEpisode(index, chunk, began), position
-                position, began, starting, first, infos = next(starts)
-
-        for end, now, ends, terminations, truncations in self._ends:
-            begin_until(end)
-            for index in ends.nonzero()[0].tolist():
-                episode, begin = lanes.pop(index)
-                how = bool(terminations[index]), bool(truncations[index])
-                self._fill(episode, columns, begin, end, now, how)
-                episode.finish(now)
-                ended.append(episode)
-        begin_until(len(self) + 1)
-        for episode, begin in lanes.values():
-            self._fill(episode, columns, begin, len(self), perf_counter(), (False, False))
-        return ended, [lanes[index][0] for index in sorted(lanes)]
-
-    def _fill(
-        self, episode: OpenEpisode, columns: list[Any], begin: int, end: int, now: float, how: tuple[bool, bool]
-    ) -> None:
-        """Add the steps that are in a part of the log to an open episode."""
-        if begin == end:
-            return
-        index = episode.env_index
-        observations, actions, rewards = columns
-        infos = None
+    def _played(
+        self,
+        index: int,
+        origin: OpenEpisode | Starts,
+        columns: Iterable[list[Any]],
+        end: int,
+        at: float,
+        how: tuple[bool, bool] = (False, False),
+    ) -> OpenEpisode:
+        """Return an episode that was open, or that began in the log, with its steps from there to the end."""
+        begin = origin.position if isinstance(origin, Starts) else 0
+        count = self._num_envs
+        mine = slice(begin * count + index, end * count, count)
+        observations, actions, rewards = [column[mine] for column in columns]
+        infos: list[dict[str, Any]] = [{} for _ in rewards]
         if self._infos:
             infos = [self._infos[k][index] if k in self._infos else {} for k in range(begin, end)]
-        terminated, truncated = how
-        episode.chunk.add_env_steps(
-            list(observations[begin:end, index].copy()),  # views of an array that no other episode sees
-            list(actions[begin:end, index].copy()),
-            rewards[begin:end, index].tolist(),
-            infos,
-            terminated=terminated,
-            truncated=truncated,
-            at=now,
-        )
+        if isinstance(origin, Starts):
+            chunk = SingleAgentEpisode._of_steps(
+                [origin.observations[index].copy(), *observations],
+                actions,
+                rewards,
+                [{} if origin.infos is None else origin.infos[index], *infos],
+                observation_space=self._observation_space,
+                action_space=self._action_space,
+                how=how,
+                began=origin.at,
+                at=at,
+            )
+            return OpenEpisode(index, chunk, origin.at)
+        if rewards:
+            origin.chunk.add_env_steps(
+                observations, actions, rewards, infos, terminated=how[0], truncated=how[1], at=at
+            )
+        return origin

@@ -388,13 +388,13 @@ class EnvRunner:
 
     def _play_unseen(self, num_timesteps: int) -> None:
         """Play at least so many env steps with random actions, and make episodes of them at the end."""
-        self._log = log = StepLog(self.observation_space, self.action_space)
+        self._log = log = StepLog(self.num_envs, self.observation_space, self.action_space)
         self._batch = None
         rows = self._rows
         taken = 0
         while taken < num_timesteps:
-            playing = rows.playing
-            actions = self._random.draw(playing)
+            taken += rows.num_playing
+            actions = self._random.draw(rows.playing)
             step, successors = self._step_envs(actions)
             if step.nan_rewards() is not None:
                 self._settle()
@@ -403,7 +403,6 @@ class EnvRunner:
             log.add(step, successors, actions)
             if step.to_reset is not None:
                 log.add_starts(step.to_reset, *self._reset_envs(step.to_reset))
-            taken += self.num_envs if playing is None else int(np.count_nonzero(playing))
         self._settle()
 
     def _settle(self) -> None:
@@ -452,7 +451,7 @@ class EnvRunner:
         extras: Iterable[dict[str, Any] | None] = itertools.repeat(None),
     ) -> None:
         """Add a step to each open episode, and take those that end with it out of the open ones."""
-        rewards, infos = step.rewards.tolist(), step.step_infos()
+        rewards, infos = step.reward_items, step.step_infos()
         terminations, truncations = step.terminations.tolist(), step.truncations.tolist()
         nans = step.nan_rewards()
         spoiled = [] if nans is None else [episode for episode in self._live if nans[episode.env_index]]

@@ -25,7 +25,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from ringback.errors import EnvError
 
-__all__ = ["VectorRows", "VectorStep", "row_splitter"]
+__all__ = ["VectorRows", "VectorStep", "row_splitter", "rows_of_all"]
 
 Array = np.ndarray[Any, Any]
 Mask = npt.NDArray[np.bool_]
@@ -67,6 +67,7 @@ class VectorRows:
         self.split = row_splitter(self.space)
         self.waiting: Mask = np.zeros(self.num_envs, bool)
         self._num_waiting = 0
+        self._playing: Mask | None = None
         self._like = (self.num_envs, *(self.space.shape or ())), self.space.dtype
         # What the sub-environments returned last, where they run in this process.
         self._returned: Sequence[Any] = getattr(envs.unwrapped, "_env_obs", ())
@@ -74,7 +75,12 @@ class VectorRows:
     @property
     def playing(self) -> Mask | None:
         """Which rows of the next call will be steps, if they are all reset that must be; None: all will be."""
-        return None if not self._num_waiting else ~self.waiting
+        return self._playing
+
+    @property
+    def num_playing(self) -> int:
+        """How many rows of the next call will be steps."""
+        return self.num_envs - self._num_waiting
 
     @property
     def must_reset(self) -> Mask | None:
@@ -83,8 +89,12 @@ class VectorRows:
 
     def reset(self, mask: Mask | None = None) -> None:
         """Take note of a reset of all sub-environments, or of those in the mask."""
-        self.waiting = np.zeros(self.num_envs, bool) if mask is None else self.waiting & ~mask
-        self._num_waiting = int(self.waiting.sum())
+        waiting = np.zeros(self.num_envs, bool) if mask is None else self.waiting & ~mask
+        self._wait(waiting, int(waiting.sum()))
+
+    def _wait(self, waiting: Mask, count: int) -> None:
+        self.waiting, self._num_waiting = waiting, count
+        self._playing = ~waiting if count else None
 
     def check(self, observations: Any) -> None:
         """Raise an `EnvError` if observations are not E rows of the observation space."""
@@ -118,10 +128,10 @@ class VectorRows:
         """
         step = VectorStep(self, observations, infos)
         step.rewards, step.terminations, step.truncations = self._one_each(rewards, terminations, truncations)
+        step.reward_items = step.rewards.tolist()
         step.ended = step.terminations | step.truncations
-        if self._num_waiting and self.mode is AutoresetMode.NEXT_STEP:
-            step.starts = self.waiting
-            step.steps = ~self.waiting
+        if self._playing is not None and self.mode is AutoresetMode.NEXT_STEP:
+            step.starts, step.steps = self.waiting, self._playing
             step.ended &= step.steps
         step.num_ended = step.ended.tobytes().count(1)  # for a few rows quicker than np.count_nonzero
         if step.num_ended and self.mode is AutoresetMode.DISABLED:
@@ -155,8 +165,7 @@ class VectorRows:
     def accept(self, step: VectorStep) -> None:
         """Take note of a step."""
         if self.mode is not AutoresetMode.SAME_STEP and (step.num_ended or self._num_waiting):
-            self.waiting = step.ended
-            self._num_waiting = step.num_ended
+            self._wait(step.ended, step.num_ended)
 
 
 class VectorStep:
@@ -168,6 +177,8 @@ class VectorStep:
         What each sub-environment shows now: of a start, its first observation.
     rewards, terminations, truncations : ndarray, shape (E,)
         Of the rows that are steps; other rows mean nothing.
+    reward_items : list
+        The rewards once more, one item a row.
     ended : ndarray, shape (E,), bool
         Which rows are steps that end an episode.
     num_ended : int
@@ -194,6 +205,7 @@ class VectorStep:
         "has_infos",
         "num_ended",
         "observations",
+        "reward_items",
         "rewards",
         "starts",
         "steps",
@@ -203,6 +215,7 @@ class VectorStep:
     )
 
     rewards: Array
+    reward_items: list[Any]
     terminations: Mask
     truncations: Mask
     ended: Mask
@@ -255,7 +268,7 @@ class VectorStep:
 
     def nan_rewards(self) -> Mask | None:
         """Return which steps have NaN as reward; None: none has. What the other rows have there means nothing."""
-        total = sum(self.rewards.tolist())  # quicker than NumPy for a few, and no NaN can hide in a sum
+        total = sum(self.reward_items)  # quicker than NumPy for a few, and no NaN can hide in a sum
         if total == total:
             return None
         mask: Mask = np.isnan(self.rewards)
@@ -328,6 +341,15 @@ def leaf_rows(array: Any) -> list[Any]:
     if array.ndim == 1:
         return list(array)
     return list(array.copy()) if array.nbytes <= SMALL else [row.copy() for row in array]
+
+
+def rows_of_all(arrays: list[Any]) -> list[Any]:
+    """List the rows of several arrays of one shape, one array after the other, as `leaf_rows` does."""
+    at_once = max(1, SMALL // max(1, arrays[0].nbytes)) if arrays else 1
+    rows: list[Any] = []
+    for first in range(0, len(arrays), at_once):
+        rows += leaf_rows(np.concatenate(arrays[first : first + at_once]))
+    return rows
 
 
 def owned(value: Any) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import re
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -136,3 +138,74 @@ def test_only_between_reset_and_end() -> None:
     e = episode(2, terminated=True)
     with pytest.raises(EpisodeError, match="the episode must not be done"):
         e.add_env_steps(**steps)
+
+
+SPACES: dict[str, Any] = {
+    "observation_space": gym.spaces.Box(-1e6, 1e6, (2,), np.float32),
+    "action_space": gym.spaces.Discrete(9),
+}
+
+
+def made_of_lists(count: int, how: tuple[bool, bool]) -> tuple[SingleAgentEpisode, SingleAgentEpisode]:
+    """An episode made of lists, and the same one made step by step, under one id."""
+    observations = [np.full(2, k, np.float32) for k in range(count + 1)]
+    actions, rewards = [np.int64(k % 9) for k in range(count)], [1000.0 + k for k in range(count)]
+    infos: list[dict[str, Any]] = [{"step": k} for k in range(count + 1)]
+    e = SingleAgentEpisode._of_steps(
+        observations.copy(), actions.copy(), rewards.copy(), infos.copy(), **SPACES, how=how, began=100.0, at=103.5
+    )
+    want = SingleAgentEpisode(e.id_, **SPACES)
+    want.add_env_reset(observations[0], infos[0], at=100.0)
+    if count:
+        want.add_env_steps(observations[1:], actions, rewards, infos[1:], terminated=how[0], truncated=how[1], at=103.5)
+    return e, want
+
+
+def everything(e: SingleAgentEpisode) -> dict[str, Any]:
+    """All that an episode and its tracks hold."""
+    found = {name: getattr(e, name) for name in SingleAgentEpisode.__slots__}
+    for name in ("observations", "actions", "rewards", "infos"):
+        track = found[name]
+        kinds = "arrays" if track.finalized else [type(item) for item in track.data]
+        found[name] = (track, kinds, track._size, track._borrowed, type(track._rules), type(track._like))
+    return found
+
+
+def added(e: SingleAgentEpisode) -> SingleAgentEpisode:
+    e.add_env_step(np.zeros(2, np.float32), np.int64(1), 0.5)
+    e._last_step_time = 0.0
+    return e
+
+
+OPEN = [added, lambda e: e.cut(2), lambda e: added(e.cut(2)), lambda e: added(e.to_numpy())]
+ANY: list[Callable[[SingleAgentEpisode], SingleAgentEpisode]] = [
+    lambda e: e,
+    lambda e: e.to_numpy(),
+    lambda e: e[1:],
+    lambda e: pickle.loads(pickle.dumps(e)),
+    lambda e: SingleAgentEpisode.from_state(e.get_state()),
+    copy.copy,
+    copy.deepcopy,
+]
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+@pytest.mark.parametrize("how", [(False, False), (True, False), (False, True)])
+def test_made_of_lists_is_as_made_step_by_step_and_goes_on_as_that_does(count: int, how: tuple[bool, bool]) -> None:
+    if any(how) and not count:
+        return  # nothing ends without a step
+    for later in ANY if any(how) else [*ANY, *OPEN]:
+        e, want = map(later, made_of_lists(count, how))
+        assert everything(e).keys() == everything(want).keys()
+        for name, value in everything(want).items():
+            assert everything(e)[name] == value, name
+        assert (e.get_duration_s(), e.get_return(), e.is_done) == (
+            want.get_duration_s(),
+            want.get_return(),
+            want.is_done,
+        )
+        e.validate()
+
+
+def test_ids_of_episodes_made_of_lists_are_their_own() -> None:
+    assert len({made_of_lists(1, (True, False))[0].id_ for _ in range(50)}) == 50
