@@ -75,7 +75,7 @@ class Blocks:
         return actions
 
     def _refill(self) -> None:
-        for lane in np.flatnonzero(self._next == self._ends).tolist():
+        for lane in (self._next == self._ends).nonzero()[0].tolist():
             begin = lane * self._length
             self._blocks[begin : begin + self._length] = drawn(self._space, self._generators[lane], self._length)
             self._next[lane] = begin

@@ -37,6 +37,7 @@ FINAL_INFO = "final_info"
 STATISTICS = "episode"
 
 SMALL = 4096  # bytes of an array
+BOOL = np.dtype(bool)
 NO_FINALS: Mapping[int, Any] = MappingProxyType({})
 
 
@@ -58,6 +59,12 @@ class VectorRows:
         The autoreset mode.
     waiting : ndarray, shape (E,), bool
         Whose episode has ended, without the start of the next one so far.
+    playing : ndarray, shape (E,), bool, or None
+        Which rows of the next call will be steps, if they are all reset that must be; None: all will be.
+    num_playing : int
+        How many.
+    nobody : ndarray, shape (E,), bool
+        All False, not to be written.
     """
 
     def __init__(self, envs: VectorEnv[Any, Any, Any], where: str) -> None:
@@ -65,36 +72,27 @@ class VectorRows:
         self.mode = autoreset_mode(envs, where)
         self.space: gym.Space[Any] = envs.single_observation_space
         self.split = row_splitter(self.space)
-        self.waiting: Mask = np.zeros(self.num_envs, bool)
-        self._num_waiting = 0
-        self._playing: Mask | None = None
+        self.nobody: Mask = np.zeros(self.num_envs, bool)
+        self.nobody.flags.writeable = False
+        self._wait(self.nobody, 0)
         self._like = (self.num_envs, *(self.space.shape or ())), self.space.dtype
         # What the sub-environments returned last, where they run in this process.
         self._returned: Sequence[Any] = getattr(envs.unwrapped, "_env_obs", ())
 
     @property
-    def playing(self) -> Mask | None:
-        """Which rows of the next call will be steps, if they are all reset that must be; None: all will be."""
-        return self._playing
-
-    @property
-    def num_playing(self) -> int:
-        """How many rows of the next call will be steps."""
-        return self.num_envs - self._num_waiting
-
-    @property
     def must_reset(self) -> Mask | None:
         """Which sub-environments must be reset before the next step; None: none has to be."""
-        return self.waiting if self._num_waiting and self.mode is AutoresetMode.DISABLED else None
+        return self.waiting if self.playing is not None and self.mode is AutoresetMode.DISABLED else None
 
     def reset(self, mask: Mask | None = None) -> None:
         """Take note of a reset of all sub-environments, or of those in the mask."""
-        waiting = np.zeros(self.num_envs, bool) if mask is None else self.waiting & ~mask
+        waiting = self.nobody if mask is None else self.waiting & ~mask
         self._wait(waiting, int(waiting.sum()))
 
     def _wait(self, waiting: Mask, count: int) -> None:
-        self.waiting, self._num_waiting = waiting, count
-        self._playing = ~waiting if count else None
+        self.waiting: Mask = waiting
+        self.playing: Mask | None = ~waiting if count else None
+        self.num_playing = self.num_envs - count
 
     def check(self, observations: Any) -> None:
         """Raise an `EnvError` if observations are not E rows of the observation space."""
@@ -129,11 +127,14 @@ class VectorRows:
         step = VectorStep(self, observations, infos)
         step.rewards, step.terminations, step.truncations = self._one_each(rewards, terminations, truncations)
         step.reward_items = step.rewards.tolist()
-        step.ended = step.terminations | step.truncations
-        if self._playing is not None and self.mode is AutoresetMode.NEXT_STEP:
-            step.starts, step.steps = self.waiting, self._playing
-            step.ended &= step.steps
-        step.num_ended = step.ended.tobytes().count(1)  # for a few rows quicker than np.count_nonzero
+        if self.playing is not None and self.mode is AutoresetMode.NEXT_STEP:
+            step.starts, step.steps = self.waiting, self.playing
+        # For a few rows bytes are looked through more quickly than arrays.
+        if 1 in step.terminations.tobytes() or 1 in step.truncations.tobytes():
+            step.ended = step.terminations | step.truncations
+            if step.steps is not None:
+                step.ended &= step.steps
+            step.num_ended = step.ended.tobytes().count(1)
         if step.num_ended and self.mode is AutoresetMode.DISABLED:
             step.to_reset = step.ended
         if step.num_ended and self.mode is AutoresetMode.SAME_STEP:
@@ -151,8 +152,14 @@ class VectorRows:
 
     def _one_each(self, rewards: Any, terminations: Any, truncations: Any) -> tuple[Array, Mask, Mask]:
         """Return one value for each sub-environment of all three."""
-        columns = np.asarray(rewards), np.asarray(terminations, bool), np.asarray(truncations, bool)
         shape = (self.num_envs,)
+        if (
+            type(rewards) is type(terminations) is type(truncations) is np.ndarray
+            and rewards.shape == terminations.shape == truncations.shape == shape
+            and terminations.dtype is truncations.dtype is BOOL
+        ):
+            return rewards, terminations, truncations  # what is nearly always so
+        columns = np.asarray(rewards), np.asarray(terminations, bool), np.asarray(truncations, bool)
         if not columns[0].shape == columns[1].shape == columns[2].shape == shape:
             for name, column in zip(("rewards", "terminations", "truncations"), columns, strict=True):
                 if column.shape != shape:
@@ -164,7 +171,7 @@ class VectorRows:
 
     def accept(self, step: VectorStep) -> None:
         """Take note of a step."""
-        if self.mode is not AutoresetMode.SAME_STEP and (step.num_ended or self._num_waiting):
+        if self.mode is not AutoresetMode.SAME_STEP and (step.num_ended or self.playing is not None):
             self._wait(step.ended, step.num_ended)
 
 
@@ -218,14 +225,14 @@ class VectorStep:
     reward_items: list[Any]
     terminations: Mask
     truncations: Mask
-    ended: Mask
-    num_ended: int
 
     def __init__(self, rows: VectorRows, observations: Any, infos: Mapping[str, Any]) -> None:
         self._rows = rows
         self._infos = infos
         self.has_infos = bool(infos)
         self.observations = observations
+        self.ended = rows.nobody
+        self.num_ended = 0
         self.steps: Mask | None = None
         self.starts: Mask | None = None
         self.to_reset: Mask | None = None
