@@ -120,6 +120,7 @@ def turn(row: Row, calls: int) -> tuple[float, float]:
                     result = side.call(given)
                     stop = time.perf_counter_ns()
                     times.append((stop - start) / side.units(result) / 1000)
+                    del result  # or the next call, which may be the other side's, would be billed for its end
     finally:
         gc.enable()
     return statistics.median(spent[0]), statistics.median(spent[1])
