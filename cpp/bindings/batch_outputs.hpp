@@ -19,17 +19,16 @@
 // The outputs of one batch: which arrays it has, the caller's `out`, and where the core writes.
 namespace ringback::bindings {
 
-// The caller's container for a field of `out`: an item of a dict, an attribute of an earlier batch, or null.
+// The caller's container for a field of `out`: an item of a dict, a field of an earlier batch, or null.
 template <class FieldName>
 pybind11::object given_out(PyObject* out, FieldName field) {
-    const char* const name = name_of(field);
     if (out == nullptr || out == Py_None) return {};
     if (PyDict_Check(out)) {
-        PyObject* const item = PyDict_GetItemString(out, name);
+        PyObject* const item = PyDict_GetItemString(out, name_of(field));
         return item == nullptr ? pybind11::object() : pybind11::reinterpret_borrow<pybind11::object>(item);
     }
-    pybind11::object value = pybind11::getattr(out, name, pybind11::none());
-    return value.is_none() ? pybind11::object() : value;
+    PyObject* const value = PyStructSequence_GetItem(out, static_cast<Py_ssize_t>(field));
+    return value == Py_None ? pybind11::object() : pybind11::reinterpret_borrow<pybind11::object>(value);
 }
 
 template <class FieldName>
