@@ -164,9 +164,9 @@ PyObject* Replay::sample_transitions(const Source& source, PyObject* const* args
                 core.sampled += count;
             });
             store.rows_at_offsets(work.offsets, work.rows);
+            gather(core);
             const std::int64_t oldest = store.oldest();
             for (std::size_t i = 0; i < size; ++i) ids[i] = oldest + work.offsets[i];
-            gather(core);
         });
     } else {
         with_index(spec, batch.outputs().bytes(), [&](const Core& core, const WindowIndex& index) {

@@ -153,6 +153,14 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
         if (history > 0) prefetch(&store.time(rows[i]));
     };
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
+
+    // While these are on their way:
+    forget_plans();
+    add_to_plan(schema, out.observation, step_);
+    add_to_plan(schema, out.fields, step_);
+    if (!kReduce) add_to_plan(schema, {{{schema.reward_index(), bytes_of(out.reward)}}}, step_);
+    add_to_plan(schema, out.next_observation, next_);
+    make_room(schema, count, true);
     for (std::size_t i = 0; i < std::min(halfway, count); ++i) resolve<kReduce>(store, rows[i], i, n_step);
 
     const std::byte* const* const last_records = last_records_.data();
@@ -198,21 +206,13 @@ void Gather::forget_plans() noexcept {
 
 void Gather::transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step,
                          const StackFill& fill, const TransitionOut& out) {
-    const std::size_t count = rows.size();
-    const Schema& schema = store.schema();
     n_step.n = std::min(n_step.n, store.capacity());
-    forget_plans();
-    add_to_plan(schema, out.observation, step_);
-    add_to_plan(schema, out.fields, step_);
-    if (n_step.n == 1) add_to_plan(schema, {{{schema.reward_index(), bytes_of(out.reward)}}}, step_);
-    add_to_plan(schema, out.next_observation, next_);
-    make_room(schema, count, true);
     if (n_step.n > 1)
         gather_transitions<true>(store, rows, n_step, out);
     else
         gather_transitions<false>(store, rows, n_step, out);
     copy_stacks(
-        store, out, count, fill, [&](std::size_t i) { return StackEnd{rows[i], false}; },
+        store, out, rows.size(), fill, [&](std::size_t i) { return StackEnd{rows[i], false}; },
         [&](std::size_t i) { return StackEnd{last_rows_[i], true}; });
 }
 
