@@ -1,9 +1,7 @@
 #include "ringback/gather.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <utility>
 
 #include "ringback/prefetch.hpp"
 
