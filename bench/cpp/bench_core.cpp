@@ -167,7 +167,7 @@ bool newest_is_right(Writer& writer) {
         batch.ids[i] = store.written() - writer.stride() + static_cast<std::int64_t>(i);
         batch.rows[i] = store.row_of_number(batch.ids[i]);
     }
-    Gather().transitions(store, batch.rows, {}, {}, batch.transitions());
+    Gather().transitions(store, batch.rows, {}, batch.transitions());
     return batch.is_right(writer.stride(), true);
 }
 
@@ -212,7 +212,7 @@ void transitions(benchmark::State& state) {
             batch.ids[i] = store.oldest() + offsets[i];
             batch.rows[i] = store.row_at_offset(offsets[i]);
         }
-        gather.transitions(store, batch.rows, n, {}, out);
+        gather.transitions(store, batch.rows, n, out);
     };
     sample({});
     if (!batch.is_right(writer.stride(), true)) return state.SkipWithError("wrong rows");
@@ -258,7 +258,7 @@ void sequences(benchmark::State& state) {
     const auto sample = [&] {
         sampler.draw_windows(rng, store, index, false, starts);
         lay_out(store, starts, {index.spec}, windows);
-        gather.sequences(store, windows, {}, {}, out);
+        gather.sequences(store, windows, {}, out);
     };
     sample();
     for (std::size_t i = 0; i < batch.ids.size(); ++i)

@@ -187,7 +187,7 @@ inline void list_observation(const Parts& parts, const Outputs& outputs, std::si
         if (stacks.of(i) == 0)
             plain.push_back({i, data});
         else
-            stacked.push_back({i, stacks.of(i), data});
+            stacked.push_back({i, stacks.of(i), data, stacks.fill_of(i)});
     }
 }
 

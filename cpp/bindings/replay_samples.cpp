@@ -138,9 +138,7 @@ PyObject* Replay::sample_transitions(const Source& source, PyObject* const* args
     TransitionOut to = std::move(work.transitions);
     batch.allocate(to);
     std::int64_t* const ids = batch.ids();
-    const auto gather = [&](const Core& core) {
-        work.gather.transitions(*core.store, work.rows, work.step(sums), stacks.fill, to);
-    };
+    const auto gather = [&](const Core& core) { work.gather.transitions(*core.store, work.rows, work.step(sums), to); };
     work.rows.resize(size);
     if (prioritised) {
         core_.read(batch.outputs().bytes(), [&](const Core& core) {
@@ -224,7 +222,7 @@ PyObject* Replay::get(const Source& source, PyObject* const* args, Py_ssize_t gi
             work.rows.push_back(row);
         }
         std::copy(numbers.begin(), numbers.end(), batch.ids());
-        work.gather.transitions(store, work.rows, sums.step(), stacks.fill, to);
+        work.gather.transitions(store, work.rows, sums.step(), to);
     });
     work.transitions = std::move(to);
     return batch.release(wrapping());
@@ -268,7 +266,7 @@ PyObject* Replay::sample_sequences(const Source& source, PyObject* const* args, 
         if (request.sums.low != request.sums.high)
             with_rng(source, core, [&](Rng& rng) { work.draw_each(rng, request.sums, work.windows.rows.size()); });
         core.sampled += work.windows.steps();
-        work.gather.sequences(*core.store, work.windows, work.step(request.sums), request.stacks.fill, to);
+        work.gather.sequences(*core.store, work.windows, work.step(request.sums), to);
         batch.describe(work.windows);
     };
     work.each.clear();
@@ -354,7 +352,7 @@ PyObject* Replay::sample_episodes(const Source& source, PyObject* const* args, P
                 work.draw_each(rng, request.sums, work.windows.rows.size());
                 core.sampled += work.windows.steps();
             });
-            work.gather.sequences(store, work.windows, work.step(request.sums), request.stacks.fill, to);
+            work.gather.sequences(store, work.windows, work.step(request.sums), to);
             batch.describe(work.windows);
             return true;
         });

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "arguments.hpp"
 #include "errors.hpp"
+#include "inputs.hpp"
 #include "numpy.hpp"
 
 namespace py = pybind11;
@@ -59,6 +61,19 @@ bool holds(DType dtype, double value) noexcept {
             return true;
     }
     return false;
+}
+
+// A row of the field with that value, which it can hold, in each element.
+std::vector<std::byte> filled_row(const Field& field, double value) {
+    PyArray_Descr* const descr = PyArray_DescrFromType(array_type(field.dtype).number);
+    const py::object element = py::reinterpret_steal<py::object>(
+        PyArray_FromAny(py::float_(value).ptr(), descr, 0, 0, NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST, nullptr));
+    if (!element) throw py::error_already_set();
+    const void* const bytes = PyArray_DATA(reinterpret_cast<PyArrayObject*>(element.ptr()));
+    std::vector<std::byte> row(field.bytes);
+    for (std::size_t at = 0; at < row.size(); at += size_of(field.dtype))
+        std::memcpy(row.data() + at, bytes, size_of(field.dtype));
+    return row;
 }
 
 bool flag(PyObject* value, const char* name) { return value != nullptr && read_flag(value, name); }
@@ -118,11 +133,15 @@ Stacks read_stacks(PyObject* stack, PyObject* fill, const Parts& parts) {
             throw std::invalid_argument("stack_fill must be \"first\" or a number, got " + shown(fill));
         return stacks;
     }
-    stacks.fill = {false, read_number(fill, "stack_fill")};
-    for (std::size_t leaf = 0; leaf < leaves.size(); ++leaf)
-        if (stacks.of(leaf) > 0 && !holds(leaves[leaf].dtype, stacks.fill.value))
+    const double value = read_number(fill, "stack_fill");
+    stacks.fills.resize(leaves.size());
+    for (std::size_t leaf = 0; leaf < leaves.size(); ++leaf) {
+        if (stacks.of(leaf) == 0) continue;
+        if (!holds(leaves[leaf].dtype, value))
             throw std::invalid_argument("stack_fill must be a value that " + leaves[leaf].name + " can hold, got " +
                                         shown(fill));
+        stacks.fills[leaf] = filled_row(parts.schema.field(leaf), value);
+    }
     return stacks;
 }
 

@@ -26,10 +26,11 @@ Sums read_sums(PyObject* n_step, PyObject* gamma);
 
 // Frame stacks of the observation's leaves: how many frames, 0 for a leaf without.
 struct Stacks {
-    std::vector<std::int64_t> frames;  // empty: no leaf has any
-    StackFill fill;
+    std::vector<std::int64_t> frames;           // empty: no leaf has any
+    std::vector<std::vector<std::byte>> fills;  // a frame of each leaf; empty: observation 0 stands for what is missing
 
     std::int64_t of(std::size_t leaf) const noexcept { return frames.empty() ? 0 : frames[leaf]; }
+    const std::byte* fill_of(std::size_t leaf) const noexcept { return fills.empty() ? nullptr : fills[leaf].data(); }
     std::int64_t history() const noexcept;  // older steps that the largest stack needs
 };
 Stacks read_stacks(PyObject* stack, PyObject* fill, const Parts& parts);

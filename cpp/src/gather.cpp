@@ -203,25 +203,24 @@ void Gather::forget_plans() noexcept {
 }
 
 void Gather::transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step,
-                         const StackFill& fill, const TransitionOut& out) {
+                         const TransitionOut& out) {
     n_step.n = std::min(n_step.n, store.capacity());
     if (n_step.n > 1)
         gather_transitions<true>(store, rows, n_step, out);
     else
         gather_transitions<false>(store, rows, n_step, out);
     copy_stacks(
-        store, out, rows.size(), fill, [&](std::size_t i) { return StackEnd{rows[i], false}; },
+        store, out, rows.size(), [&](std::size_t i) { return StackEnd{rows[i], false}; },
         [&](std::size_t i) { return StackEnd{last_rows_[i], true}; });
 }
 
-void Gather::sequences(const StepStore& store, const WindowRows& windows, NStep n_step, const StackFill& fill,
-                       const SequenceOut& out) {
+void Gather::sequences(const StepStore& store, const WindowRows& windows, NStep n_step, const SequenceOut& out) {
     n_step.n = std::min(n_step.n, store.capacity());
     copy_rows(store, windows, n_step, out);
     put_flags(store, windows, n_step, out);
     const std::vector<std::uint32_t>&rows = windows.rows, &arrived = windows.arrived;
     copy_stacks(
-        store, out, rows.size(), fill,
+        store, out, rows.size(),
         [&](std::size_t i) {
             const bool behind = rows[i] == kNoRow && !arrived.empty();
             return StackEnd{behind ? arrived[i] : rows[i], behind};
@@ -312,18 +311,17 @@ void Gather::copy_rows(const StepStore& store, const WindowRows& windows, const 
 
 // The common case: what lies in the rows of windows alone. These lie behind each other at least up to a page's end.
 void Gather::copy_segments(const StepStore& store, const WindowRows& windows, const SequenceOut& out) {
-    const auto page_rows = static_cast<std::uint32_t>(store.rows_per_page());
     segments_.clear();
-    for (const WindowRows::Piece& piece : windows.pieces)
-        for (std::size_t i = piece.out, end = i + static_cast<std::size_t>(piece.count); i < end;) {
-            const std::uint32_t row = windows.rows[i], left = page_rows - (row & (page_rows - 1));
-            const auto rows = static_cast<std::uint32_t>(std::min<std::size_t>(left, end - i));
-            if (i > piece.out && row == segments_.back().row + segments_.back().count)
-                segments_.back().count += rows;  // the next page lies behind
+    for (const WindowRows::Piece& piece : windows.pieces) {
+        std::size_t at = piece.out;
+        store.visit_runs(store.episode(piece.slot), piece.t, piece.count, [&](std::uint32_t row, std::size_t rows) {
+            if (at > piece.out && row == segments_.back().row + segments_.back().count)
+                segments_.back().count += static_cast<std::uint32_t>(rows);  // the next page lies behind
             else
-                segments_.push_back({i, row, rows});
-            i += rows;
-        }
+                segments_.push_back({at, row, static_cast<std::uint32_t>(rows)});
+            at += rows;
+        });
+    }
     const std::byte* const base = store.record(0);
     const std::size_t stride = store.schema().record_bytes(), count = windows.rows.size();
     const auto fetch = [&](const Segment& segment) {
@@ -402,63 +400,6 @@ void Gather::put_flags(const StepStore& store, const WindowRows& windows, const 
 
 namespace {
 
-template <class T>
-void fill_with(std::byte* target, std::size_t bytes, double value) noexcept {
-    const T converted = static_cast<T>(value);
-    for (std::size_t i = 0; i < bytes; i += sizeof(T)) std::memcpy(target + i, &converted, sizeof(T));
-}
-
-// IEEE half precision, rounded to nearest even, from a value that float32 holds.
-std::uint16_t half_of(float value) noexcept {
-    std::uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000U);
-    const std::uint32_t magnitude = bits & 0x7fffffffU;
-    if (magnitude > 0x7f800000U) return static_cast<std::uint16_t>(sign | 0x7e00U);
-    if (magnitude >= 0x47800000U) return static_cast<std::uint16_t>(sign | 0x7c00U);
-    if (magnitude < 0x38800000U) {  // below the smallest normal number: units of 2^-24
-        float absolute;
-        std::memcpy(&absolute, &magnitude, sizeof absolute);
-        const float shifted = absolute * 16777216.0F + 8388608.0F;  // rounds to whole units
-        std::uint32_t rounded;
-        std::memcpy(&rounded, &shifted, sizeof rounded);
-        return static_cast<std::uint16_t>(sign | (rounded & 0x7fffU));
-    }
-    const std::uint32_t rebased = magnitude - 0x38000000U;
-    return static_cast<std::uint16_t>(sign | ((rebased + 0xfffU + (rebased >> 13 & 1U)) >> 13));
-}
-
-void fill_frame(DType dtype, std::byte* target, std::size_t bytes, double value) noexcept {
-    switch (dtype) {
-        case DType::b1:
-            return fill_with<std::uint8_t>(target, bytes, value != 0.0 ? 1.0 : 0.0);
-        case DType::u8:
-            return fill_with<std::uint8_t>(target, bytes, value);
-        case DType::i8:
-            return fill_with<std::int8_t>(target, bytes, value);
-        case DType::i16:
-            return fill_with<std::int16_t>(target, bytes, value);
-        case DType::u16:
-            return fill_with<std::uint16_t>(target, bytes, value);
-        case DType::i32:
-            return fill_with<std::int32_t>(target, bytes, value);
-        case DType::u32:
-            return fill_with<std::uint32_t>(target, bytes, value);
-        case DType::i64:
-            return fill_with<std::int64_t>(target, bytes, value);
-        case DType::u64:
-            return fill_with<std::uint64_t>(target, bytes, value);
-        case DType::f32:
-            return fill_with<float>(target, bytes, value);
-        case DType::f64:
-            return fill_with<double>(target, bytes, value);
-        case DType::f16:
-            break;
-    }
-    const std::uint16_t half = half_of(static_cast<float>(value));
-    for (std::size_t i = 0; i < bytes; i += sizeof half) std::memcpy(target + i, &half, sizeof half);
-}
-
 const StackOut* stack_of(const std::vector<StackOut>& stacks, std::size_t field) noexcept {
     for (const StackOut& stack : stacks)
         if (stack.field == field) return &stack;
@@ -467,9 +408,8 @@ const StackOut* stack_of(const std::vector<StackOut>& stacks, std::size_t field)
 
 }  // namespace
 
-// Where the frames of one row of a stack lie, oldest first. Null stands for the fill; a row that is not there has none.
-void Gather::find_frames(const StepStore& store, const StackOut& stack, const StackEnd& end, const StackFill& fill,
-                         Frames& frames) {
+// Where the frames of one row of a stack lie, oldest first; a row that is not there has none.
+void Gather::find_frames(const StepStore& store, const StackOut& stack, const StackEnd& end, Frames& frames) {
     frames.clear();
     if (end.row == kNoRow) return;
     frames.resize(static_cast<std::size_t>(stack.frames));
@@ -480,17 +420,15 @@ void Gather::find_frames(const StepStore& store, const StackOut& stack, const St
         frames[missing + static_cast<std::size_t>(k)] =
             window.first + k > t ? store.successor(end.row, stack.field)
                                  : store.field(store.row_before(end.row, t - window.first - k), stack.field);
-    if (fill.first) std::fill_n(frames.begin(), missing, frames[missing]);
+    std::fill_n(frames.begin(), missing, stack.fill != nullptr ? stack.fill : frames[missing]);
 }
 
-void Gather::put_frame(const Schema& schema, const StackOut& stack, std::size_t i, std::size_t k, const Frames& frames,
-                       const StackFill& fill) noexcept {
+void Gather::put_frame(const Schema& schema, const StackOut& stack, std::size_t i, std::size_t k,
+                       const Frames& frames) noexcept {
     const std::size_t bytes = schema.place(stack.field).bytes;
     std::byte* const target = stack.data + (i * static_cast<std::size_t>(stack.frames) + k) * bytes;
     if (frames.empty())
         std::memset(target, 0, bytes);
-    else if (frames[k] == nullptr)
-        fill_frame(schema.field(stack.field).dtype, target, bytes, fill.value);
     else
         copy_bytes(target, frames[k], bytes);
 }
@@ -498,19 +436,19 @@ void Gather::put_frame(const Schema& schema, const StackOut& stack, std::size_t 
 // A stack of observations and the one of their successors have most frames in common, so these are copied in turn: what
 // was just read for the one is in the cache for the other.
 template <class EndOf, class NextEndOf>
-void Gather::copy_stacks(const StepStore& store, const RowsOut& out, std::size_t count, const StackFill& fill,
-                         EndOf&& end_of, NextEndOf&& next_end_of) {
+void Gather::copy_stacks(const StepStore& store, const RowsOut& out, std::size_t count, EndOf&& end_of,
+                         NextEndOf&& next_end_of) {
     const Schema& schema = store.schema();
     for (std::size_t field = 0; field < schema.observation_count(); ++field) {
         const StackOut *const stack = stack_of(out.stacks, field), *const next = stack_of(out.next_stacks, field);
         if (stack == nullptr && next == nullptr) continue;
         const auto frames = static_cast<std::size_t>((stack != nullptr ? stack : next)->frames);
         for (std::size_t i = 0; i < count; ++i) {
-            if (stack != nullptr) find_frames(store, *stack, end_of(i), fill, frames_);
-            if (next != nullptr) find_frames(store, *next, next_end_of(i), fill, next_frames_);
+            if (stack != nullptr) find_frames(store, *stack, end_of(i), frames_);
+            if (next != nullptr) find_frames(store, *next, next_end_of(i), next_frames_);
             for (std::size_t k = 0; k <= frames; ++k) {
-                if (stack != nullptr && k < frames) put_frame(schema, *stack, i, k, frames_, fill);
-                if (next != nullptr && k > 0) put_frame(schema, *next, i, k - 1, next_frames_, fill);
+                if (stack != nullptr && k < frames) put_frame(schema, *stack, i, k, frames_);
+                if (next != nullptr && k > 0) put_frame(schema, *next, i, k - 1, next_frames_);
             }
         }
     }

@@ -590,13 +590,9 @@ void StepStore::count_windows(std::uint32_t slot) noexcept {
 
 void StepStore::numbers_of(const Episode& episode, std::int64_t t, std::span<std::int64_t> numbers) const noexcept {
     if (lanes_.size() == 1) return std::iota(numbers.begin(), numbers.end(), number_of(episode, t));
-    for (std::size_t done = 0; done < numbers.size();) {
-        const std::uint32_t row = row_of(episode, t + static_cast<std::int64_t>(done));
-        const auto left = static_cast<std::size_t>(rows_per_page() - (row & page_mask_));
-        const std::size_t count = std::min(left, numbers.size() - done);
-        std::copy_n(this->numbers() + row, count, numbers.begin() + static_cast<std::ptrdiff_t>(done));
-        done += count;
-    }
+    auto out = numbers.begin();
+    visit_runs(episode, t, std::ssize(numbers),
+               [&](std::uint32_t row, std::size_t count) { out = std::copy_n(this->numbers() + row, count, out); });
 }
 
 WindowStart StepStore::window_start(const WindowIndex& index, std::int64_t rank) const noexcept {

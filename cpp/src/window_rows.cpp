@@ -10,19 +10,13 @@ namespace {
 // The steps t .. t + count - 1 of an episode, `stride` apart in the output.
 void put_rows(const StepStore& store, const Episode& episode, std::int64_t t, std::int64_t count, std::size_t stride,
               std::uint32_t* out) noexcept {
-    const std::int64_t page_rows = store.rows_per_page();
-    for (const std::int64_t end = t + count; t < end;) {
-        std::uint32_t row = store.row_of(episode, t);
-        const std::int64_t left =
-            page_rows - static_cast<std::int64_t>(row & static_cast<std::uint32_t>(page_rows - 1));
-        const auto rows = static_cast<std::size_t>(std::min(end - t, left));
+    store.visit_runs(episode, t, count, [&](std::uint32_t row, std::size_t rows) {
         if (stride == 1)
             std::iota(out, out + rows, row);
         else
             for (std::size_t r = 0; r < rows; ++r) out[r * stride] = row++;
         out += rows * stride;
-        t += static_cast<std::int64_t>(rows);
-    }
+    });
 }
 
 class LayingOut {

@@ -1,7 +1,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <iterator>
 #include <limits>
@@ -55,12 +54,15 @@ struct Request {
     bool discounts = true, steps = true, masks = true;
     NStep n_step = {};
     std::vector<std::int64_t> each;  // of every row its own n
-    StackFill fill = {};
+    std::vector<std::string> fills;  // a frame of each observation leaf, before t = 0; empty: observation 0
 
     std::int64_t history() const {
         std::int64_t most = 1;
         for (const std::int64_t k : frames) most = std::max(most, k);
         return most - 1;
+    }
+    const std::byte* fill(std::size_t f) const {
+        return fills.empty() ? nullptr : reinterpret_cast<const std::byte*>(fills[f].data());
     }
     NStep summed() const { return {n_step.n, n_step.gamma, each.empty() ? nullptr : each.data()}; }
 };
@@ -134,7 +136,7 @@ struct Outputs {
     static void ask(std::vector<FieldOut>& plain, std::vector<StackOut>& stacks, std::size_t f,
                     Output<std::byte>& bytes, const Request& request) {
         if (f < request.frames.size() && request.frames[f] > 0)
-            stacks.push_back({f, request.frames[f], bytes.data()});
+            stacks.push_back({f, request.frames[f], bytes.data(), request.fill(f)});
         else
             plain.push_back({f, bytes.data()});
     }
@@ -144,25 +146,6 @@ float reward_of(const Schema& schema, const NaiveStep& step) {
     float reward;
     std::memcpy(&reward, step.fields[schema.reward_index()].data(), sizeof reward);
     return reward;
-}
-
-// The value 7 in each dtype; what random programs fill with.
-constexpr double kFill = 7.0;
-std::string seven(const Field& field) {
-    std::string bytes(field.bytes, '\0');
-    for (std::size_t k = 0; k < bytes.size(); k += size_of(field.dtype)) {
-        char* const at = bytes.data() + k;
-        const std::int64_t whole = field.dtype == DType::f16 ? 0x4700 : field.dtype == DType::b1 ? 1 : 7;
-        const float single = 7.0F;
-        const double real = 7.0;
-        if (field.dtype == DType::f32)
-            std::memcpy(at, &single, sizeof single);
-        else if (field.dtype == DType::f64)
-            std::memcpy(at, &real, sizeof real);
-        else
-            std::memcpy(at, &whole, size_of(field.dtype));
-    }
-    return bytes;
 }
 
 // The slow twin: looks for each observation and walks from step to step.
@@ -231,7 +214,7 @@ class Expected {
 
     // Observation t of an episode. `led`: the step whose successor it is.
     std::string observed(std::size_t f, std::int64_t episode, std::int64_t t, const NaiveStep* led) const {
-        if (t < 0 && !request_.fill.first) return request_.fill.value == 0.0 ? nothing(f) : seven(schema_.field(f));
+        if (t < 0 && !request_.fills.empty()) return request_.fills[f];
         if (led != nullptr && t == led->t + 1) return led->successor[f];
         const NaiveStep* const step = naive_.find(episode, std::max<std::int64_t>(t, 0));
         return step != nullptr ? step->fields[f] : naive_.find(episode, t - 1)->successor[f];
@@ -248,7 +231,7 @@ std::string wrong_transitions(Gather& gather, const StepStore& store, const Naiv
     std::vector<std::uint32_t> rows;
     for (const std::int64_t id : starts) rows.push_back(store.row_of_number(id));
     const Outputs got(schema, starts.size(), 0, request);
-    gather.transitions(store, rows, request.summed(), request.fill, got.transitions());
+    gather.transitions(store, rows, request.summed(), got.transitions());
     if (got.any_overrun()) return "an output is overrun";
     const Expected expected(schema, naive, request);
     for (std::size_t i = 0; i < starts.size(); ++i) {
@@ -266,7 +249,7 @@ std::string wrong_sequences(Gather& gather, const StepStore& store, const NaiveS
     WindowRows rows;
     lay_out(store, starts_of(store, lines, starts), layout, rows);
     const Outputs got(schema, rows.rows.size(), starts.size(), request);
-    gather.sequences(store, rows, request.summed(), request.fill, got.out);
+    gather.sequences(store, rows, request.summed(), got.out);
     if (got.any_overrun()) return "an output is overrun";
     Expected expected(schema, naive, request);
     expected.by_arrival = layout.spec.arrival;
@@ -308,8 +291,11 @@ Request any_request(const Schema& schema, Rng& rng, std::size_t count) {
         for (std::size_t i = 0; i < count; ++i)
             request.each.push_back(1 + static_cast<std::int64_t>(rng.below(
                                            std::min<std::uint64_t>(static_cast<std::uint64_t>(request.n_step.n), 6))));
-    const StackFill fills[] = {{}, {false, 0.0}, {false, kFill}};
-    request.fill = fills[rng.below(std::size(fills))];
+    if (chance(2))
+        for (std::size_t f = 0; f < schema.observation_count(); ++f) {
+            request.fills.emplace_back(schema.field(f).bytes, '\0');
+            for (char& byte : request.fills.back()) byte = static_cast<char>(rng.below(256));
+        }
     return request;
 }
 
@@ -413,8 +399,8 @@ TEST_CASE("an empty batch touches nothing") {
         Request request;
         request.frames = {2};
         const Outputs got(store.schema(), 0, 0, request);
-        gather.transitions(store, {}, {n}, {}, got.transitions());
-        gather.sequences(store, {}, {n}, {}, got.out);
+        gather.transitions(store, {}, {n}, got.transitions());
+        gather.sequences(store, {}, {n}, got.out);
         CHECK_FALSE(got.any_overrun());
     }
 }
@@ -444,7 +430,7 @@ TEST_CASE("rewards are summed in float64 and rounded once") {
     }
     const Outputs got(schema, 1, 0, {});
     const std::uint32_t row = store.row_of_number(0);
-    Gather().transitions(store, {&row, 1}, {3, 1.0}, {}, got.transitions());
+    Gather().transitions(store, {&row, 1}, {3, 1.0}, got.transitions());
     CHECK(got.reward.at(0) == 1.0F + 0x1p-23F);
 }
 
@@ -462,77 +448,11 @@ TEST_CASE("a time limit bootstraps and a terminal does not, a step with both fla
     const std::vector<std::uint32_t> rows{store.row_of_number(0), store.row_of_number(1), store.row_of_number(2),
                                           store.row_of_number(3)};
     const Outputs got(schema, 4, 0, {});
-    Gather().transitions(store, rows, {1, 0.5}, {}, got.transitions());
+    Gather().transitions(store, rows, {1, 0.5}, got.transitions());
     const float discounts[] = {0.5F, 0.0F, 0.5F, 0.0F};
     for (std::size_t i = 0; i < 4; ++i) {
         CHECK(got.discount.at(i) == discounts[i]);
         CHECK(got.done.at(i) == static_cast<float>(i & 1));
         CHECK(got.truncated.at(i) == (i >> 1));
-    }
-}
-
-TEST_CASE("a fill is rounded to the nearest half, ties to even, as all halves say") {
-    std::vector<double> halves;  // not negative and finite, rising
-    for (std::uint16_t bits = 0; bits < 0x7c00; ++bits) halves.push_back(half_to_double(bits));
-    const auto nearest = [&](double value) {
-        const double size = std::abs(value);
-        std::size_t best = 0;
-        if (size >= 65520.0) {
-            best = 0x7c00;
-        } else {
-            const auto above = std::upper_bound(halves.begin(), halves.end(), size);
-            best = static_cast<std::size_t>(above - halves.begin()) - 1;
-            const double next = best + 1 < halves.size() ? halves[best + 1] : 65536.0;
-            const double low = size - halves[best], high = next - size;
-            if (high < low || (high == low && best % 2 == 1)) ++best;
-        }
-        return static_cast<std::uint16_t>(best | (std::signbit(value) ? 0x8000U : 0U));
-    };
-    const Schema schema({field("observation", DType::f16, {3})}, {}, {});
-    StepStore store(schema, 4, Mismatch::keep);
-    const StreamKey key = std::int64_t{0};
-    std::int64_t id = 0;
-    store.write(Columns(schema, {counting_step(schema, 5)}).rows(), {&key, 1}, {&id, 1});
-    const std::uint32_t row = store.row_of_number(0);
-    std::vector<double> values{0.0, -0.0, 65504.0, 65519.0, 65520.0, 1e9, -1e9, HUGE_VAL, 0x1p-24, 0x1p-25, 0x3p-26};
-    Rng rng(std::uint64_t{3});
-    for (int i = 0; i < 3000; ++i) {
-        const double half = halves[rng.below(halves.size() - 1)],
-                     next = *std::upper_bound(halves.begin(), halves.end(), half);
-        const double between[] = {half, (half + next) / 2, half + (next - half) * 0.375, half + (next - half) * 0.625};
-        values.push_back(between[rng.below(4)] * (rng.below(2) == 0 ? 1 : -1));
-    }
-    for (const double value : values) {
-        CAPTURE(value);
-        Request request;
-        request.frames = {2};
-        request.fill = {false, value};
-        const Outputs got(schema, 1, 0, request);
-        Gather().transitions(store, {&row, 1}, {}, request.fill, got.transitions());
-        std::uint16_t filled[6];
-        std::memcpy(filled, got.observation[0].second.row(0, sizeof filled).data(), sizeof filled);
-        for (int k = 0; k < 3; ++k) REQUIRE(filled[k] == nearest(value));
-    }
-}
-
-TEST_CASE("a fill of every dtype is the value, in each element") {
-    const std::vector<DType> dtypes{DType::b1,  DType::u8,  DType::i8,  DType::i16, DType::u16, DType::i32,
-                                    DType::u32, DType::i64, DType::u64, DType::f16, DType::f32, DType::f64};
-    for (const DType dtype : dtypes) {
-        const Schema schema({field("observation", dtype, {5})}, {}, {});
-        StepStore store(schema, 4, Mismatch::keep);
-        const StreamKey key = std::int64_t{0};
-        std::int64_t id = 0;
-        store.write(Columns(schema, {counting_step(schema, 50)}).rows(), {&key, 1}, {&id, 1});
-        const std::uint32_t row = store.row_of_number(0);
-        Request request;
-        request.frames = {3};
-        request.fill = {false, kFill};
-        const Outputs got(schema, 1, 0, request);
-        Gather().transitions(store, {&row, 1}, {}, request.fill, got.transitions());
-        const std::size_t bytes = schema.field(0).bytes;
-        const std::string stack = got.observation[0].second.row(0, 3 * bytes);
-        CHECK(stack.substr(0, 2 * bytes) == seven(schema.field(0)) + seven(schema.field(0)));
-        CHECK(stack.substr(2 * bytes) == counting_step(schema, 50).fields[0]);
     }
 }

@@ -317,7 +317,7 @@ TEST_CASE("a store that is written and read at once gives rows of one step only,
                     rows[k] = store.row_at_offset(offsets[k]);
                     ids[k] = store.number(rows[k]);
                 }
-                gather.transitions(store, rows, {}, {}, out);
+                gather.transitions(store, rows, {}, out);
                 if (const WindowIndex* const index = store.window_index({5});
                     index != nullptr && index->starts.total() > 0) {
                     WindowStart start{};

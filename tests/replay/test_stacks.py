@@ -279,6 +279,21 @@ def test_a_wrong_stack_is_refused(call: str, stack: Any, kind: type[Exception], 
         getattr(buffer, call)(*arguments[call], stack=stack)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8"])
+def test_a_fill_is_the_value_in_each_element_whatever_the_dtype(dtype: str) -> None:
+    given = np.dtype(dtype)
+    space: Any = gym.spaces.MultiBinary(5) if dtype == "bool" else gym.spaces.Box(0, 100, (5,), given.type)
+    buffer = ReplayBuffer(9, space, 1, seed=0)
+    values = [0, 1] if dtype == "bool" else [0, 1, 99, 7.0] + [0.1, 1 / 3, -5e-8, np.nan, np.inf] * (given.kind == "f")
+    buffer.add(np.full(5, 1, space.dtype), [0], 0.0, np.full(5, 0, space.dtype), False)
+    for value in values:
+        batch = buffer.get([0], stack=3, stack_fill=value)
+        expected = np.full((2, 5), value).astype(space.dtype)
+        np.testing.assert_array_equal(batch.observations[0, :2], expected)
+        np.testing.assert_array_equal(batch.observations[0, 2], np.full(5, 1))
+        np.testing.assert_array_equal(batch.next_observations[0, 0], expected[0])
+
+
 @pytest.mark.parametrize("fill", ["last", [1, 2], float("nan"), 256, -1, 0.5])
 def test_a_wrong_fill_is_refused(fill: Any) -> None:
     twin = FullTwin(20, image(2), gym.spaces.Discrete(3))

@@ -22,12 +22,7 @@ struct StackOut {
     std::size_t field;
     std::int64_t frames;
     std::byte* data;
-};
-
-// What stands for observations before t = 0 in a stack: observation 0 again, or a value of each leaf's dtype.
-struct StackFill {
-    bool first = true;
-    double value = 0.0;
+    const std::byte* fill = nullptr;  // a frame that stands for those before t = 0; null: observation 0 again
 };
 
 // n-step reduction: at most n rewards are summed, each discounted by one more gamma.
@@ -72,12 +67,11 @@ struct SequenceOut : RowsOut {
 class Gather {
   public:
     // Sums stop at both kinds of end and at what is stored of an open episode (invariant I3 of the store).
-    void transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step, const StackFill& fill,
+    void transitions(const StepStore& store, std::span<const std::uint32_t> rows, NStep n_step,
                      const TransitionOut& out);
 
     // By arrivals neither n-step sums nor successors may be asked for.
-    void sequences(const StepStore& store, const WindowRows& windows, NStep n_step, const StackFill& fill,
-                   const SequenceOut& out);
+    void sequences(const StepStore& store, const WindowRows& windows, NStep n_step, const SequenceOut& out);
 
   private:
     struct SmallCopy {  // one small field, out of records
@@ -128,13 +122,12 @@ class Gather {
     void copy_rows(const StepStore& store, const WindowRows& windows, const NStep& n_step, const SequenceOut& out);
     void copy_segments(const StepStore& store, const WindowRows& windows, const SequenceOut& out);
     void put_flags(const StepStore& store, const WindowRows& windows, const NStep& n_step, const SequenceOut& out);
-    static void find_frames(const StepStore& store, const StackOut& stack, const StackEnd& end, const StackFill& fill,
-                            Frames& frames);
+    static void find_frames(const StepStore& store, const StackOut& stack, const StackEnd& end, Frames& frames);
     static void put_frame(const Schema& schema, const StackOut& stack, std::size_t i, std::size_t k,
-                          const Frames& frames, const StackFill& fill) noexcept;
+                          const Frames& frames) noexcept;
     template <class EndOf, class NextEndOf>
-    void copy_stacks(const StepStore& store, const RowsOut& out, std::size_t count, const StackFill& fill,
-                     EndOf&& end_of, NextEndOf&& next_end_of);
+    void copy_stacks(const StepStore& store, const RowsOut& out, std::size_t count, EndOf&& end_of,
+                     NextEndOf&& next_end_of);
 
     void make_room(const Schema& schema, std::size_t count, bool resolving);
 

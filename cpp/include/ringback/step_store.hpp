@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -187,6 +188,17 @@ class StepStore {
     // Brings nearer what row_at_offset will read.
     void prefetch_row_at_offset(std::int64_t offset) const noexcept {
         if (lanes_.size() != 1) prefetch(slot_at_offset(offset));
+    }
+    // Hands `visit(row, count)` the rows of the steps t .. t + steps - 1 of the episode, all of them live, in order, as
+    // runs that lie behind each other.
+    template <class Visit>
+    void visit_runs(const Episode& episode, std::int64_t t, std::int64_t steps, Visit&& visit) const {
+        for (const std::int64_t end = t + steps; t < end;) {
+            const std::uint32_t row = row_of(episode, t);
+            const std::int64_t count = std::min(end - t, rows_per_page() - (row & page_mask_));
+            visit(row, static_cast<std::size_t>(count));
+            t += count;
+        }
     }
     // The numbers of the steps t .. t + numbers.size() - 1 of the episode, all of them live. One writer's follow from
     // its positions, so that no memory is read for them.
