@@ -291,6 +291,34 @@ class TestSameStep:
         assert buffer.get([0, 1]).next_observations.ravel().tolist() == [3.0, 3.0]
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_nan_reward_of_a_step_is_an_error_that_changes_nothing(mode: AutoresetMode) -> None:
+    envs = Given(mode)
+    buffer = buffer_for(envs)
+    recorder = VectorRecorder(buffer, envs)
+    recorder.reset(np.array([[2.0], [2.0]]))
+    message = "VectorRecorder.step: the reward must be a number, got nan for sub-environment 1"
+    ends = np.array([False, False])
+    with pytest.raises(EnvError, match=f"^{re.escape(message)}$") as caught:
+        recorder.step([1, 1], np.array([[3.0], [3.0]]), np.array([5.0, np.nan]), ends, ends, {})
+    assert caught.value.env_index == 1
+    assert len(buffer) == 0
+    recorder.step([1, 1], np.array([[3.0], [3.0]]), np.array([5.0, 6.0]), ends, ends, {})
+    assert buffer.get([0, 1]).rewards.ravel().tolist() == [5.0, 6.0]
+    assert buffer.get([0, 1]).next_observations.ravel().tolist() == [3.0, 3.0]
+
+
+def test_nan_as_reward_of_a_reset_row_means_nothing() -> None:
+    envs = Given(NEXT_STEP)
+    buffer = buffer_for(envs)
+    recorder = VectorRecorder(buffer, envs)
+    recorder.reset(np.array([[2.0], [2.0]]))
+    one, none = np.array([False, True]), np.array([False, False])
+    recorder.step([1, 1], np.array([[3.0], [3.0]]), np.array([5.0, 6.0]), one, none, {})
+    recorder.step([1, 1], np.array([[4.0], [2.0]]), np.array([7.0, np.nan]), none, none, {})
+    assert buffer.get(buffer.valid_starts()).rewards.ravel().tolist() == [5.0, 6.0, 7.0]
+
+
 def bad_calls() -> list[Any]:
     def made(mode: AutoresetMode = NEXT_STEP, *, reset: bool = True) -> VectorRecorder:
         envs = Given(mode)

@@ -23,8 +23,8 @@ struct Signature {
     Values parse(PyObject* const* args, Py_ssize_t given, PyObject* keywords) const {
         Values values{};
         if (static_cast<std::size_t>(given) > positional)
-            throw TypeMistake("at most " + std::to_string(positional) + " positional arguments must be given, got " +
-                              std::to_string(given));
+            throw TypeMistake("at most " + std::to_string(positional) + " positional argument" +
+                              (positional == 1 ? "" : "s") + " must be given, got " + std::to_string(given));
         for (Py_ssize_t i = 0; i < given; ++i) values[static_cast<std::size_t>(i)] = args[i];
         const Py_ssize_t named = keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords);
         for (Py_ssize_t k = 0; k < named; ++k) {

@@ -156,14 +156,16 @@ class VectorRecorder:
         RuntimeError
             If there was no reset yet, or, in mode `DISABLED`, none after an end.
         EnvError
-            If the environment hides the final observation of an episode, or that does not fit; it is a RuntimeError.
+            If a reward is NaN, or the environment hides the final observation of an episode, or that does not fit; it
+            is a RuntimeError.
         ValueError
             If there is not one row for each sub-environment, or the data do not fit the buffer's spaces (or a
             TypeError).
 
         Notes
         -----
-        After an error nothing has changed, neither here nor in the buffer.
+        After an error nothing has changed, neither here nor in the buffer: call again with what is right for the same
+        step, or reset; the next step of the environment would not follow on the last one written.
         """
         where = f"{WHERE}.step"
         rows = self._rows
@@ -178,6 +180,8 @@ class VectorRecorder:
             rows.check(observations)
             step = rows.read(observations, rewards, terminations, truncations, infos)
             successors = step.successors()
+            if (nans := step.nan_rewards()) is not None:
+                raise EnvError("the reward must be a number, got nan", int(nans.argmax()))
         except EnvError as error:
             raise in_recorder(error, where) from None
         ids = self._add(step.steps, actions, step.rewards, successors, step.terminations, step.truncations, extras)

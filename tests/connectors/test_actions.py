@@ -22,6 +22,8 @@ SPACES: dict[str, gym.Space[Any]] = {
     "discrete": gym.spaces.Discrete(4, start=-2),
     "multi": gym.spaces.MultiDiscrete([2, 3], start=[5, -1]),
     "grid": gym.spaces.MultiDiscrete(np.array([[2, 3], [4, 2]])),
+    "switches": gym.spaces.MultiBinary(3),
+    "switchboard": gym.spaces.MultiBinary([2, 2]),
     "box": gym.spaces.Box(-3.0, 5.0, (2,), np.float32),
     "table": gym.spaces.Box(-1.0, 1.0, (2, 2), np.float64),
     "dict": gym.spaces.Dict({"z": gym.spaces.Discrete(3), "a": gym.spaces.Box(-1.0, 1.0, (2,))}),
@@ -71,6 +73,10 @@ def test_log_probabilities_are_those_of_torch() -> None:
     batch = explored("box", inputs)
     mean, log_std = torch.from_numpy(inputs[:, :2]), torch.from_numpy(inputs[:, 2:])
     want = of.Normal(mean, log_std.exp()).log_prob(torch.from_numpy(batch["actions"]).double()).sum(1)
+    np.testing.assert_allclose(batch["action_logp"], want, rtol=1e-5)
+    inputs = inputs_for(SPACES["switches"], 50)
+    batch = explored("switches", inputs)
+    want = of.Bernoulli(logits=torch.from_numpy(inputs)).log_prob(torch.from_numpy(batch["actions"]).double()).sum(1)
     np.testing.assert_allclose(batch["action_logp"], want, rtol=1e-5)
 
 
@@ -234,8 +240,8 @@ def test_what_is_missing_is_said() -> None:
         SampleActions(input_action_space=SPACES["discrete"])(
             batch=dict(batch), episodes=[], explore=True, shared_data={"generators": [np.random.default_rng()]}
         )
-    with pytest.raises(TypeError, match="must be made of Discrete, MultiDiscrete and Box with floats, got MultiBinary"):
-        SampleActions(input_action_space=gym.spaces.MultiBinary(4))(batch=dict(batch), episodes=[])
+    with pytest.raises(TypeError, match=r"must be made of .*MultiBinary and Box with floats, got Text"):
+        SampleActions(input_action_space=gym.spaces.Text(4))(batch=dict(batch), episodes=[])
 
 
 # ------------------------------------------------------------------ into the space

@@ -93,6 +93,16 @@ def test_pipelines_are_pieces() -> None:
     assert pipeline.lookback == 2
 
 
+def test_the_second_piece_of_a_name_is_found_by_the_name_that_its_state_has() -> None:
+    pipeline = ConnectorPipeline([Noting("a"), Other("b"), Noting("c")])
+    pipeline.insert_before("Noting_2", Other("x"))
+    pipeline.insert_after("Other_2", Noting("y"))
+    assert marks(pipeline) == "abxyc"
+    pipeline.remove("Noting_3")
+    pipeline.remove("Other_2")
+    assert marks(pipeline) == "aby"
+
+
 @pytest.mark.parametrize("method", ["insert_before", "insert_after", "remove"])
 @pytest.mark.parametrize("which", ["Nobody", Other])
 def test_a_piece_that_is_not_there_is_said_and_nothing_changes(method: str, which: Any) -> None:

@@ -171,6 +171,8 @@ def log_probability(space: Any, inputs: Any, action: Any) -> float:
             total += log_probability(one, inputs[begin : begin + n], np.ravel(action)[place])
             begin += n
         return total
+    if isinstance(space, gym.spaces.MultiBinary):
+        return sum(-math.log(1 + math.exp(-x if one else x)) for x, one in zip(inputs, np.ravel(action), strict=True))
     if isinstance(space, gym.spaces.Box):
         half = len(inputs) // 2
         total = 0.0
@@ -192,6 +194,8 @@ def inputs_of(space: Any) -> int:
         return int(space.n)
     if isinstance(space, gym.spaces.MultiDiscrete):
         return int(sum(space.nvec.ravel()))
+    if isinstance(space, gym.spaces.MultiBinary):
+        return int(np.prod(space.shape))
     if isinstance(space, gym.spaces.Box):
         return 2 * int(np.prod(space.shape))
     subs = space.spaces.values() if isinstance(space, gym.spaces.Dict) else space.spaces

@@ -325,7 +325,7 @@ REFUSALS = [
             " more than once",
             2**62),
     refusal(small, "sample_transitions", TypeError, "batch_size must be given", ),
-    refusal(small, "sample_transitions", TypeError, "at most 1 positional arguments must be given, got 2", 2, 3),
+    refusal(small, "sample_transitions", TypeError, "at most 1 positional argument must be given, got 2", 2, 3),
     refusal(small, "sample_transitions", ValueError, "gamma must be given with n_step > 1, got None", 2, n_step=2),
     refusal(small, "sample_transitions", ValueError, "n_step must be >= 1, got 0", 2, n_step=0, gamma=0.9),
     refusal(small, "sample_transitions", TypeError, "n_step must be an integer, got 1.5", 2, n_step=1.5, gamma=0.9),

@@ -27,9 +27,9 @@ class SampleActions(Piece):
     """Samples the actions, unless the module gave some.
 
     A module gives ``"actions"``, which are taken as they are, or ``"action_dist_inputs"`` (E, n), read by the action
-    space: the logits of a Discrete; those of all places of a MultiDiscrete side by side; mean and logarithm of the
-    standard deviation of a Box side by side, for a normal distribution with independent places. The inputs of the
-    leaves of Dict and Tuple spaces stand side by side.
+    space: the logits of a Discrete; those of all places of a MultiDiscrete side by side; of each place of a MultiBinary
+    the logit of 1; mean and logarithm of the standard deviation of a Box side by side, for a normal distribution with
+    independent places. The inputs of the leaves of Dict and Tuple spaces stand side by side.
 
     Parameters
     ----------
@@ -57,7 +57,8 @@ class SampleActions(Piece):
 
     References
     ----------
-    RLlib 2.60, ``GetActions`` and its ``TorchCategorical``, ``TorchMultiCategorical``, ``TorchDiagGaussian``.
+    RLlib 2.60, ``GetActions`` and its ``TorchCategorical``, ``TorchMultiCategorical``, ``TorchDiagGaussian``;
+    stable-baselines3 2.7, ``BernoulliDistribution``.
 
     Examples
     --------
@@ -243,12 +244,14 @@ def width(space: gym.Space[Any]) -> int:
         return int(space.n)
     if isinstance(space, gym.spaces.MultiDiscrete):
         return int(space.nvec.sum())
+    if isinstance(space, gym.spaces.MultiBinary):
+        return int(np.prod(space.shape))
     if isinstance(space, gym.spaces.Box) and np.dtype(space.dtype).kind == "f":
         return 2 * int(np.prod(space.shape))
     if isinstance(space, (gym.spaces.Dict, gym.spaces.Tuple)):
         return sum(map(width, subspaces(space)))
     raise TypeError(
-        "SampleActions: the action space must be made of Discrete, MultiDiscrete and Box with floats, "
+        "SampleActions: the action space must be made of Discrete, MultiDiscrete, MultiBinary and Box with floats, "
         f"got {space}; let the module return 'actions'"
     )
 
@@ -270,16 +273,11 @@ def sampled(space: gym.Space[Any], inputs: Array, draw: Draw | None) -> tuple[An
         chosen, logp = chosen_values(inputs, draw and draw("random", 1)[:, 0])
         return (chosen + space.start).astype(space.dtype), logp
     if isinstance(space, gym.spaces.MultiDiscrete):
-        nvec = space.nvec.ravel()
-        uniform = draw and draw("random", nvec.size)
-        start = np.broadcast_to(getattr(space, "start", 0), space.nvec.shape)
-        columns, logp = [], np.zeros(len(inputs))
-        for k, (n, end) in enumerate(zip(nvec, np.cumsum(nvec), strict=True)):
-            chosen, more = chosen_values(inputs[:, end - n : end], None if uniform is None else uniform[:, k])
-            columns.append(chosen)
-            logp += more
-        values = np.stack(columns, 1).reshape(len(inputs), *space.nvec.shape) + start
-        return values.astype(space.dtype), logp
+        values, logp = chosen_places(np.split(inputs, np.cumsum(space.nvec)[:-1], 1), draw)
+        return (values.reshape(-1, *space.shape) + getattr(space, "start", 0)).astype(space.dtype), logp
+    if isinstance(space, gym.spaces.MultiBinary):
+        values, logp = chosen_places([np.stack([np.zeros_like(ones), ones], 1) for ones in inputs.T], draw)
+        return values.reshape(-1, *space.shape).astype(space.dtype), logp
     if isinstance(space, gym.spaces.Box):
         return normal_values(space, inputs, draw)
     parts, logp, begin = [], np.zeros(len(inputs)), 0
@@ -311,6 +309,13 @@ def chosen_values(logits: Array, uniform: Array | None) -> tuple[Array, Array]:
     chosen = (sums > (uniform * total)[:, None]).argmax(1)
     rows = np.arange(len(logits))
     return chosen, (logits - best)[rows, chosen] - np.log(total)
+
+
+def chosen_places(logits: Sequence[Array], draw: Draw | None) -> tuple[Array, Array]:
+    """Choose a value for each of several places, (E, places), by the logits (E, n) of each."""
+    uniform = draw and draw("random", len(logits))
+    chosen = [chosen_values(each, None if uniform is None else uniform[:, k]) for k, each in enumerate(logits)]
+    return np.stack([values for values, _ in chosen], 1), sum((logp for _, logp in chosen), np.zeros(len(logits[0])))
 
 
 def normal_values(space: gym.spaces.Box, inputs: Array, draw: Draw | None) -> tuple[Array, Array]:

@@ -195,7 +195,7 @@ class ConnectorPipeline(Connector):
         return self.connectors[position]
 
     def remove(self, name_or_class: str | type[Connector]) -> None:
-        """Take out the first piece of that name or class.
+        """Take out the first piece of that name or class; ``Name_2`` is the second of its name, as in the state.
 
         Raises
         ------
@@ -234,13 +234,13 @@ class ConnectorPipeline(Connector):
             self._pass_spaces_on()
 
     def _position(self, name_or_class: str | type[Connector], method: str) -> int:
-        for position, piece in enumerate(self.connectors):
-            if type(piece) is name_or_class or piece.name == name_or_class:
+        named = self._named()
+        for position, (name, piece) in enumerate(named):
+            if type(piece) is name_or_class or name == name_or_class:
                 return position
         asked = name_or_class if isinstance(name_or_class, str) else getattr(name_or_class, "__name__", name_or_class)
         raise ValueError(
-            f"ConnectorPipeline.{method}: name_or_class must be one of {[piece.name for piece in self.connectors]}, "
-            f"got {asked!r}"
+            f"ConnectorPipeline.{method}: name_or_class must be one of {[name for name, _ in named]}, got {asked!r}"
         )
 
     def _named(self) -> list[tuple[str, Connector]]:
