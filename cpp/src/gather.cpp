@@ -13,6 +13,11 @@ namespace {
 // consecutive rows of a column are copied at once.
 constexpr std::size_t kRun = 4, kColumnRun = 16;
 constexpr std::size_t kFetchedLines = 8;  // of rows that lie behind each other: hardware goes on from there
+// How many rows, and how many runs of rows, before its lines the page of a row is asked for, by one line alone. The
+// first access to a page looks its address up, which takes longer than to fetch a line, and each access that comes
+// before that is known looks it up again.
+constexpr std::size_t kPageRows = 6, kPageRuns = 2;
+constexpr std::size_t kPageBytes = 4096;  // of the processor's pages, the smallest of any
 constexpr std::uint64_t kInPool = std::uint64_t{1} << 63, kNothing = ~std::uint64_t{0};
 
 // How many rows ahead of the copying memory is asked for: enough to hide its latency, not more than is in flight at
@@ -135,7 +140,7 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
                                 const TransitionOut& out) {
     const Schema& schema = store.schema();
     const std::size_t count = rows.size();
-    const std::size_t ahead = rows_ahead(schema, 16), halfway = std::min<std::size_t>(ahead, 4);
+    const std::size_t ahead = rows_ahead(schema, 12), halfway = std::min<std::size_t>(ahead, 4);
     const std::size_t span = schema.record_bytes() * static_cast<std::size_t>(std::min<std::int64_t>(n_step.n, 8)) +
                              schema.observation_bytes();
     const std::size_t run = schema.columns().empty() ? kRun : 1;
@@ -150,6 +155,8 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
         if (has_columns) prefetch_columns(store, row);
         if (history > 0) prefetch(&store.time(rows[i]));
     };
+    const auto find_page = [&, base, stride](std::size_t i) { prefetch(base + rows[i] * stride); };
+    for (std::size_t i = 0; i < std::min(ahead + kPageRows, count); ++i) find_page(i);
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
 
     // While these are on their way:
@@ -171,6 +178,7 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
     for (std::size_t begin = 0; begin < count; begin += run) {
         const std::size_t end = std::min(begin + run, count);
         for (std::size_t i = begin; i < end; ++i) {
+            if (i + ahead + kPageRows < count) find_page(i + ahead + kPageRows);
             if (i + ahead < count) fetch(i + ahead);
             if (i + halfway < count) resolve<kReduce>(store, rows[i + halfway], i + halfway, n_step);
         }
@@ -328,6 +336,10 @@ void Gather::copy_segments(const StepStore& store, const WindowRows& windows, co
         prefetch_span(base + segment.row * stride, segment.count * stride, kFetchedLines);
         store.prefetch_numbers(segment.row, segment.count);
     };
+    const auto find_pages = [&](const Segment& segment) {
+        const std::byte* const begin = base + segment.row * stride;
+        for (std::size_t at = 0; at < segment.count * stride; at += kPageBytes) prefetch(begin + at);
+    };
     // Rows between two segments are not there.
     const auto clear = [&](std::size_t begin, std::size_t end) {
         for (const SmallCopy& copy : step_.small)
@@ -338,6 +350,7 @@ void Gather::copy_segments(const StepStore& store, const WindowRows& windows, co
     for (std::size_t s = 0; s < segments_.size(); ++s) {
         if (s == 0) fetch(segments_[0]);
         if (s + 1 < segments_.size()) fetch(segments_[s + 1]);
+        if (s + 1 + kPageRuns < segments_.size()) find_pages(segments_[s + 1 + kPageRuns]);
         const Segment& segment = segments_[s];
         if (done < segment.out) clear(done, segment.out);
         const std::byte* const source = base + segment.row * stride;
