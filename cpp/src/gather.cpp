@@ -12,11 +12,11 @@ namespace {
 // Rows whose fields are copied one field after the other, while they are in the cache; with columns more, because
 // consecutive rows of a column are copied at once.
 constexpr std::size_t kRun = 4, kColumnRun = 16;
-constexpr std::size_t kFetchedLines = 8;  // of rows that lie behind each other: hardware goes on from there
+constexpr std::size_t kSegmentRun = 16, kSegmentRowsAhead = 48;  // of rows that lie behind each other
 // How many rows, and how many runs of rows, before its lines the page of a row is asked for, by one line alone. The
 // first access to a page looks its address up, which takes longer than to fetch a line, and each access that comes
 // before that is known looks it up again.
-constexpr std::size_t kPageRows = 6, kPageRuns = 2;
+constexpr std::size_t kPageRows = 6, kPageRuns = 8;
 constexpr std::size_t kPageBytes = 4096;  // of the processor's pages, the smallest of any
 constexpr std::uint64_t kInPool = std::uint64_t{1} << 63, kNothing = ~std::uint64_t{0};
 
@@ -332,9 +332,19 @@ void Gather::copy_segments(const StepStore& store, const WindowRows& windows, co
     }
     const std::byte* const base = store.record(0);
     const std::size_t stride = store.schema().record_bytes(), count = windows.rows.size();
-    const auto fetch = [&](const Segment& segment) {
-        prefetch_span(base + segment.row * stride, segment.count * stride, kFetchedLines);
-        store.prefetch_numbers(segment.row, segment.count);
+    // Asks for the next rows. As many are asked for as are copied: more at once would wait for each other.
+    std::size_t fetching = 0, fetched = 0;
+    const auto fetch = [&](std::size_t rows) {
+        while (rows > 0 && fetching < segments_.size()) {
+            const Segment& segment = segments_[fetching];
+            const std::size_t taken = std::min(rows, segment.count - fetched);
+            const std::size_t first = segment.row + fetched;
+            prefetch_span(base + first * stride, taken * stride, taken * 16);
+            store.prefetch_numbers(static_cast<std::uint32_t>(first), taken);
+            rows -= taken;
+            fetched += taken;
+            if (fetched == segment.count) ++fetching, fetched = 0;
+        }
     };
     const auto find_pages = [&](const Segment& segment) {
         const std::byte* const begin = base + segment.row * stride;
@@ -346,17 +356,21 @@ void Gather::copy_segments(const StepStore& store, const WindowRows& windows, co
             std::memset(copy.data + begin * copy.copier.bytes(), 0, (end - begin) * copy.copier.bytes());
         std::fill(out.ids + begin, out.ids + end, -1);
     };
+    for (std::size_t s = 0; s < std::min(kPageRuns, segments_.size()); ++s) find_pages(segments_[s]);
+    fetch(kSegmentRowsAhead);
     std::size_t done = 0;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
-        if (s == 0) fetch(segments_[0]);
-        if (s + 1 < segments_.size()) fetch(segments_[s + 1]);
-        if (s + 1 + kPageRuns < segments_.size()) find_pages(segments_[s + 1 + kPageRuns]);
+        if (s + kPageRuns < segments_.size()) find_pages(segments_[s + kPageRuns]);
         const Segment& segment = segments_[s];
         if (done < segment.out) clear(done, segment.out);
-        const std::byte* const source = base + segment.row * stride;
-        for (const SmallCopy& copy : step_.small)
-            copy.copier(copy.data + segment.out * copy.copier.bytes(), RowsApart{source + copy.offset, stride},
-                        segment.count);
+        for (std::size_t k = 0; k < segment.count; k += kSegmentRun) {
+            const std::size_t rows = std::min(kSegmentRun, segment.count - k);
+            fetch(rows);
+            const std::byte* const source = base + (segment.row + k) * stride;
+            for (const SmallCopy& copy : step_.small)
+                copy.copier(copy.data + (segment.out + k) * copy.copier.bytes(),
+                            RowsApart{source + copy.offset, stride}, rows);
+        }
         done = segment.out + segment.count;
     }
     clear(done, count);

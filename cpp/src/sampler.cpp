@@ -82,7 +82,7 @@ void Sampler::draw_windows(Rng& rng, const StepStore& store, const WindowIndex& 
     if (total == 0 || (!replace && count > total)) refuse_windows(count, total, index.spec);
     drawn_.resize(out.size());
     draw(rng, total, replace, drawn_);
-    for (std::size_t i = 0; i < out.size(); ++i) out[i] = store.window_start(index, drawn_[i]);
+    store.find_starts(index, drawn_, out);
 }
 
 }  // namespace ringback

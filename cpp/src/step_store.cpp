@@ -595,14 +595,27 @@ void StepStore::numbers_of(const Episode& episode, std::int64_t t, std::span<std
                [&](std::uint32_t row, std::size_t count) { out = std::copy_n(this->numbers() + row, count, out); });
 }
 
-WindowStart StepStore::window_start(const WindowIndex& index, std::int64_t rank) const noexcept {
-    const auto [leaf, place] = index.starts.find(rank);
-    const auto slot = static_cast<std::uint32_t>(leaf);
-    if (!index.spec.cross) return {slot, window_starts(episodes_[slot].stored(), index.spec).at(place)};
-    const Runs::Run& run = runs_.run_of(slot);
-    const std::int64_t position = window_starts(run_rows(run, index.spec), index.spec).at(place);
-    const Runs::Member& member = run.members[Runs::find(run, position, index.spec.arrival)];
-    return {member.slot, position - member.position(0, index.spec.arrival)};
+// What was found is read in a second pass, so that the caches' misses of all ranks overlap.
+void StepStore::find_starts(const WindowIndex& index, std::span<const std::int64_t> ranks,
+                            std::span<WindowStart> starts) const noexcept {
+    const WindowSpec& spec = index.spec;
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+        const auto [leaf, place] = index.starts.find(ranks[i]);
+        starts[i] = {static_cast<std::uint32_t>(leaf), place};
+        prefetch_span(reinterpret_cast<const std::byte*>(&episodes_[leaf]), sizeof(Episode));
+    }
+    for (WindowStart& start : starts) {
+        if (spec.cross) {
+            const Runs::Run& run = runs_.run_of(start.slot);
+            const std::int64_t position = window_starts(run_rows(run, spec), spec).at(start.t);
+            const Runs::Member& member = run.members[Runs::find(run, position, spec.arrival)];
+            start = {member.slot, position - member.position(0, spec.arrival)};
+        } else {
+            const Episode& episode = episodes_[start.slot];
+            start.t = window_starts(episode.stored(), spec).at(start.t);
+            prefetch_row_of(episode, start.t);
+        }
+    }
 }
 
 const WindowIndex* StepStore::window_index(const WindowSpec& spec) const noexcept {

@@ -136,7 +136,9 @@ TEST_CASE("windows that cross join episodes of one side that begin at t = 0, and
     }
     CHECK(store.window_index(spec)->starts.total() == 4);
     WindowRows rows;
-    const std::vector<WindowStart> starts{store.window_start(*store.window_index(spec), 1)};
+    const std::int64_t rank = 1;
+    std::vector<WindowStart> starts(1);
+    store.find_starts(*store.window_index(spec), {&rank, 1}, starts);
     lay_out(store, starts, {spec, 1}, rows);
     REQUIRE(rows.pieces.size() == 2);
     CHECK(rows.pieces[1].out == 2);

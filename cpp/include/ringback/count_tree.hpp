@@ -12,7 +12,7 @@ namespace ringback {
 // Sums over leaves, eight children a node (one cache line of 64-bit values).
 //
 //   level 0   the leaves, padded with zeros to whole nodes
-//   level k   entry i is the sum of entries 8i .. 8i+7 of level k-1;  the top level has at most eight entries
+//   level k   entry i is the sum of entries 8i .. 8i+7 of level k-1;  the top level has eight entries
 //
 // Costs: set and find O(log8 n); grow amortised O(1) a leaf. With integers, sums are exact.
 // Threads: const methods may run side by side, anything else needs exclusive access.
@@ -39,7 +39,7 @@ class CountTree {
             const auto& below = levels_.back();
             std::vector<std::int64_t> sums((below.size() + kFan - 1) / kFan);
             for (std::size_t i = 0; i < below.size(); ++i) sums[i / kFan] += below[i];
-            sums.resize(sums.size() > kFan ? (sums.size() + kFan - 1) / kFan * kFan : sums.size());
+            sums.resize((sums.size() + kFan - 1) / kFan * kFan);
             levels_.push_back(std::move(sums));
         }
     }
@@ -61,9 +61,17 @@ class CountTree {
         std::size_t node = 0;
         for (std::size_t k = levels_.size(); k-- > 0;) {
             const std::int64_t* child = levels_[k].data() + node * kFan;
-            std::size_t i = 0;
-            while (rank >= child[i]) rank -= child[i++];
-            node = node * kFan + i;
+            // All eight are looked at, without a branch: where to stop is a guess that would fail once a level.
+            std::size_t behind = 0;
+            std::int64_t sum = 0, before = 0;
+            for (std::size_t i = 0; i < kFan; ++i) {
+                sum += child[i];
+                const bool is_behind = sum <= rank;
+                behind += static_cast<std::size_t>(is_behind);
+                before = is_behind ? sum : before;
+            }
+            rank -= before;
+            node = node * kFan + behind;
         }
         return {node, rank};
     }

@@ -218,6 +218,10 @@ class StepStore {
     std::uint32_t row_of(const Episode& episode, std::int64_t t) const noexcept {
         return row_at(lanes_[episode.lane], episode.origin + t);
     }
+    // Brings nearer what row_of will read.
+    void prefetch_row_of(const Episode& episode, std::int64_t t) const noexcept {
+        prefetch(lanes_[episode.lane].place_of((episode.origin + t) >> page_shift_));
+    }
 
     const Episode& episode(std::uint32_t slot) const noexcept { return episodes_[slot]; }
     const Episode* episodes() const noexcept { return episodes_.data(); }
@@ -279,8 +283,9 @@ class StepStore {
     const WindowIndex* window_index(const WindowSpec& spec) const noexcept;
     void prepare_windows(const WindowSpec& spec);
 
-    // The rank-th start. 0 <= rank < index.starts.total().
-    WindowStart window_start(const WindowIndex& index, std::int64_t rank) const noexcept;
+    // Of each rank the start: the rank-th of all. 0 <= rank < index.starts.total().
+    void find_starts(const WindowIndex& index, std::span<const std::int64_t> ranks,
+                     std::span<WindowStart> starts) const noexcept;
 
     // Numbers of all valid starts, oldest first. O(live). Not for windows that cross episodes.
     std::vector<std::int64_t> valid_starts(const WindowSpec& spec) const;
@@ -348,8 +353,9 @@ class StepStore {
         std::vector<std::uint32_t> ring = std::vector<std::uint32_t>(4);  // size a power of two
         std::int64_t first = 0, end = 0;                                  // pages held: [first, end)
         std::int64_t next = 0;                                            // position of the next row
-        std::uint32_t page_at(std::int64_t index) const noexcept {
-            return ring[static_cast<std::size_t>(index) & (ring.size() - 1)];
+        std::uint32_t page_at(std::int64_t index) const noexcept { return *place_of(index); }
+        const std::uint32_t* place_of(std::int64_t index) const noexcept {
+            return ring.data() + (static_cast<std::size_t>(index) & (ring.size() - 1));
         }
         void push(std::uint32_t page);
     };

@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -123,8 +124,11 @@ inline std::string difference_in_windows(const StepStore& store, const NaiveStor
         want.insert(name_of(lines[start.line].rows[start.row]));
     if (index->starts.total() != static_cast<std::int64_t>(want.size()))
         return where + "counted " + std::to_string(index->starts.total()) + ", not " + std::to_string(want.size());
-    for (std::int64_t rank = 0; rank < index->starts.total(); ++rank)
-        ranked.insert(name_of(store, store.window_start(*index, rank), spec.arrival));
+    std::vector<std::int64_t> ranks(want.size());
+    std::iota(ranks.begin(), ranks.end(), 0);
+    std::vector<WindowStart> found(ranks.size());
+    store.find_starts(*index, ranks, found);
+    for (const WindowStart& start : found) ranked.insert(name_of(store, start, spec.arrival));
     return ranked == want ? "" : where + "the ranks are not the starts";
 }
 
