@@ -9,14 +9,12 @@ namespace ringback {
 
 namespace {
 
-// Rows whose fields are copied one field after the other, while they are in the cache; with columns more, because
-// consecutive rows of a column are copied at once.
-constexpr std::size_t kRun = 4, kColumnRun = 16;
-constexpr std::size_t kSegmentRun = 16, kSegmentRowsAhead = 48;  // of rows that lie behind each other
-// How many rows, and how many runs of rows, before its lines the page of a row is asked for, by one line alone. The
+// Rows whose fields are copied one field after the other, while they are in the cache.
+constexpr std::size_t kRun = 16;
+// Before its lines are asked for the page of a row is, by one line alone: kRun rows before, or so many segments. The
 // first access to a page looks its address up, which takes longer than to fetch a line, and each access that comes
 // before that is known looks it up again.
-constexpr std::size_t kPageRows = 6, kPageRuns = 8;
+constexpr std::size_t kPageSegments = 8;
 constexpr std::size_t kPageBytes = 4096;  // of the processor's pages, the smallest of any
 constexpr std::uint64_t kInPool = std::uint64_t{1} << 63, kNothing = ~std::uint64_t{0};
 
@@ -46,6 +44,22 @@ void prefetch_columns(const StepStore& store, std::uint32_t row) noexcept {
 }
 
 }  // namespace
+
+// Held by value, because stores of bytes may alias whatever lies in memory, which is then read again for each row.
+struct Gather::Records {
+    explicit Records(const StepStore& from) noexcept
+        : store(from),
+          base(from.record(0)),
+          stride(from.schema().record_bytes()),
+          reward(from.schema().place(from.schema().reward_index()).offset),
+          page_mask(static_cast<std::uint32_t>(from.rows_per_page() - 1)) {}
+    const std::byte* at(std::uint32_t row) const noexcept { return base + row * stride; }
+
+    const StepStore& store;
+    const std::byte* base;
+    std::size_t stride, reward;
+    std::uint32_t page_mask;
+};
 
 void Gather::add_to_plan(const Schema& schema, std::span<const FieldOut> fields, Plan& plan) {
     for (const FieldOut& out : fields) {
@@ -83,56 +97,74 @@ void Gather::copy_columns(const StepStore& store, const Plan& plan, const Source
         }
 }
 
-void Gather::make_room(const Schema& schema, std::size_t count, bool resolving) {
+void Gather::make_room(const Schema& schema, const RowsOut& out, std::size_t count, bool resolving) {
+    const std::size_t with_columns = schema.columns().empty() ? 0 : count;
     records_.resize(count);
-    if (!schema.columns().empty()) own_sources_.resize(count);
+    own_sources_.resize(with_columns);
     if (!resolving) return;
-    last_records_.resize(count);
-    last_rows_.resize(count);
     successors_.resize(count);
-    successor_sources_.resize(count);
-    reduced_.resize(count);
+    flags_.resize(count);
+    successor_sources_.resize(with_columns);
+    last_rows_.resize(out.next_stacks.empty() ? 0 : count);
+}
+
+Gather::Scratch Gather::scratch() noexcept {
+    return {records_.data(), successors_.data(), successor_sources_.empty() ? nullptr : successor_sources_.data(),
+            last_rows_.empty() ? nullptr : last_rows_.data(), flags_.data()};
 }
 
 // Finds the last summed step of the start in `row`, sums on the way, and finds where its successor lies.
 template <bool kReduce>
-void Gather::resolve(const StepStore& store, std::uint32_t row, std::size_t i, const NStep& n_step) noexcept {
-    const Schema& schema = store.schema();
-    const std::byte* record = store.record(row);
-    records_[i] = record;
+inline Gather::Resolved Gather::resolve(const Records& records, std::uint32_t row, std::int64_t n,
+                                        double gamma) noexcept {
+    const StepStore& store = records.store;
+    Resolved found{{0.0, gamma, 1}, row, 0, nullptr, kNothing};
     if constexpr (kReduce) {
-        const std::size_t reward = schema.place(schema.reward_index()).offset;
-        Reduced sum{float_at(record + reward), n_step.gamma, 1};
-        for (const std::int64_t n = n_step.of(i); sum.steps < n && store.goes_on(row); ++sum.steps) {
+        Reduced& sum = found.sum;
+        sum.reward = float_at(records.at(row) + records.reward);
+        for (; sum.steps < n && store.goes_on(row); ++sum.steps) {
             row = store.next_row(row);
-            sum.reward += sum.discount * static_cast<double>(float_at(store.record(row) + reward));
-            sum.discount *= n_step.gamma;
+            sum.reward += sum.discount * static_cast<double>(float_at(records.at(row) + records.reward));
+            sum.discount *= gamma;
         }
-        reduced_[i] = sum;
-        record = store.record(row);
+        found.last_row = row;
     }
-    last_records_[i] = record;
-    last_rows_[i] = row;
-    if (const std::uint32_t link = store.tag_of(record).link; link == 0) {
+    const StepTag tag = store.tag(row);
+    found.flags = tag.flags;
+    if (tag.link == 0) {
         const std::uint32_t next = store.next_row(row);
-        successors_[i] = store.record(next);
-        successor_sources_[i] = next;
-        if (store.next_is_adjacent(row)) return;
+        found.successor = records.at(next);
+        found.successor_source = next;
+        if (store.next_is_adjacent(row)) return found;
     } else {
-        successors_[i] = store.entry_record(link - 1);
-        successor_sources_[i] = kInPool | (link - 1);
+        found.successor = store.entry_record(tag.link - 1);
+        found.successor_source = kInPool | (tag.link - 1);
     }
-    prefetch_span(successors_[i], schema.observation_bytes());
+    prefetch_span(found.successor, store.schema().observation_bytes());
+    return found;
 }
 
-// The same for a row that need not be there.
-void Gather::resolve_any(const StepStore& store, std::uint32_t row, std::size_t i, const NStep& n_step) noexcept {
-    if (row != kNoRow)
-        return n_step.n > 1 ? resolve<true>(store, row, i, n_step) : resolve<false>(store, row, i, n_step);
-    records_[i] = last_records_[i] = successors_[i] = nothing_.data();
-    last_rows_[i] = kNoRow;
-    successor_sources_[i] = kNothing;
-    reduced_[i] = {0.0, 0.0, 0};
+// What row i of the answer comes to but for what is copied.
+template <bool kReduce>
+inline void Gather::put_resolved(const Scratch& to, const RowsOut& out, std::size_t i, const Resolved& found) noexcept {
+    to.successors[i] = found.successor;
+    if (to.successor_sources != nullptr) to.successor_sources[i] = found.successor_source;
+    if (to.last_rows != nullptr) to.last_rows[i] = found.last_row;
+    if constexpr (kReduce) out.reward[i] = static_cast<float>(found.sum.reward);
+    if (out.discount != nullptr)
+        out.discount[i] = static_cast<float>(found.sum.discount) * static_cast<float>(1 - (found.flags & kTerminated));
+    if (out.steps != nullptr) out.steps[i] = found.sum.steps;
+    to.flags[i] = found.flags;
+}
+
+// The flags of all rows, from those of their last summed steps.
+void Gather::put_ends(const RowsOut& out, std::size_t count) const noexcept {
+    const std::uint8_t* const flags = flags_.data();
+    std::uint8_t *const terminated = out.terminated, *const truncated = out.truncated;
+    float* const done = out.done;
+    for (std::size_t i = 0; i < count; ++i) terminated[i] = flags[i] & kTerminated;
+    for (std::size_t i = 0; i < count; ++i) truncated[i] = static_cast<std::uint8_t>(flags[i] >> 1);
+    for (std::size_t i = 0; i < count; ++i) done[i] = static_cast<float>(flags[i] & kTerminated);
 }
 
 template <bool kReduce>
@@ -140,24 +172,28 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
                                 const TransitionOut& out) {
     const Schema& schema = store.schema();
     const std::size_t count = rows.size();
-    const std::size_t ahead = rows_ahead(schema, 12), halfway = std::min<std::size_t>(ahead, 4);
+    const bool has_columns = !schema.columns().empty();
+    const std::size_t run = has_columns ? 1 : kRun;
     const std::size_t span = schema.record_bytes() * static_cast<std::size_t>(std::min<std::int64_t>(n_step.n, 8)) +
                              schema.observation_bytes();
-    const std::size_t run = schema.columns().empty() ? kRun : 1;
-    // Stores of bytes may alias anything, so what the loops need is held in locals.
-    const std::byte* const base = store.record(0);
-    const std::size_t stride = schema.record_bytes();
-    const bool has_columns = !schema.columns().empty();
-    const std::uint32_t history = frames_before(out), page_mask = static_cast<std::uint32_t>(store.rows_per_page() - 1);
-    const auto fetch = [&, base, stride, span, has_columns, history, page_mask](std::size_t i) {
-        const std::uint32_t before = std::min(history, rows[i] & page_mask), row = rows[i] - before;
-        prefetch_span(base + row * stride, span + before * stride, 16);
-        if (has_columns) prefetch_columns(store, row);
+    const std::uint32_t history = frames_before(out);
+    const Records records(store);
+    const auto find_page = [records, rows](std::size_t i) { prefetch(records.at(rows[i])); };
+    const auto fetch = [&, records, rows, span, history, has_columns](std::size_t i) {
+        prefetch_span(records.at(rows[i]), span, 16);
+        if (history == 0 && !has_columns) return;
+        const std::uint32_t before = std::min(history, rows[i] & records.page_mask), oldest = rows[i] - before;
+        prefetch_span(records.at(oldest), before * records.stride, 16);
+        if (has_columns) prefetch_columns(store, oldest);
         if (history > 0) prefetch(&store.time(rows[i]));
     };
-    const auto find_page = [&, base, stride](std::size_t i) { prefetch(base + rows[i] * stride); };
-    for (std::size_t i = 0; i < std::min(ahead + kPageRows, count); ++i) find_page(i);
-    for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
+    const std::size_t ahead = rows_ahead(schema, 2 * kRun), far_ahead = ahead + kRun, halfway = std::min(ahead, kRun);
+    std::size_t paged = 0, fetched = 0, found = 0;
+    const auto advance = [count](std::size_t& from, std::size_t to, auto visit) {
+        for (to = std::min(to, count); from < to; ++from) visit(from);
+    };
+    advance(paged, far_ahead, find_page);
+    advance(fetched, ahead, fetch);
 
     // While these are on their way:
     forget_plans();
@@ -165,35 +201,18 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
     add_to_plan(schema, out.fields, step_);
     if (!kReduce) add_to_plan(schema, {{{schema.reward_index(), bytes_of(out.reward)}}}, step_);
     add_to_plan(schema, out.next_observation, next_);
-    make_room(schema, count, true);
-    for (std::size_t i = 0; i < std::min(halfway, count); ++i) resolve<kReduce>(store, rows[i], i, n_step);
+    make_room(schema, out, count, true);
+    const auto find = [&out, n_step, records, rows, to = scratch()](std::size_t i) {
+        to.records[i] = records.at(rows[i]);
+        put_resolved<kReduce>(to, out, i, resolve<kReduce>(records, rows[i], n_step.of(i), n_step.gamma));
+    };
+    advance(found, halfway, find);
 
-    const std::byte* const* const last_records = last_records_.data();
-    const Reduced* const reduced = reduced_.data();
-    struct {
-        std::uint8_t *terminated, *truncated;
-        float *done, *reward, *discount;
-        std::int64_t* steps;
-    } const to{out.terminated, out.truncated, out.done, out.reward, out.discount, out.steps};
     for (std::size_t begin = 0; begin < count; begin += run) {
         const std::size_t end = std::min(begin + run, count);
-        for (std::size_t i = begin; i < end; ++i) {
-            if (i + ahead + kPageRows < count) find_page(i + ahead + kPageRows);
-            if (i + ahead < count) fetch(i + ahead);
-            if (i + halfway < count) resolve<kReduce>(store, rows[i + halfway], i + halfway, n_step);
-        }
-        for (std::size_t i = begin; i < end; ++i) {
-            const std::uint8_t flags = store.tag_of(last_records[i]).flags;
-            const std::uint8_t terminated = flags & kTerminated;
-            to.terminated[i] = terminated;
-            to.truncated[i] = static_cast<std::uint8_t>(flags >> 1);
-            to.done[i] = static_cast<float>(terminated);
-            if constexpr (kReduce) to.reward[i] = static_cast<float>(reduced[i].reward);
-            if (to.discount != nullptr)
-                to.discount[i] = static_cast<float>(kReduce ? reduced[i].discount : n_step.gamma) *
-                                 static_cast<float>(1 - terminated);
-            if (to.steps != nullptr) to.steps[i] = kReduce ? reduced[i].steps : 1;
-        }
+        advance(paged, end + far_ahead, find_page);
+        advance(fetched, end + ahead, fetch);
+        advance(found, end + halfway, find);
         copy_small(step_, records_.data(), begin, end);
         copy_small(next_, successors_.data(), begin, end);
         if (!has_columns) continue;
@@ -201,6 +220,7 @@ void Gather::gather_transitions(const StepStore& store, std::span<const std::uin
         copy_columns(store, step_, own_sources_.data(), begin, end);
         copy_columns(store, next_, successor_sources_.data(), begin, end);
     }
+    put_ends(out, count);
 }
 
 void Gather::forget_plans() noexcept {
@@ -254,14 +274,14 @@ void Gather::copy_rows(const StepStore& store, const WindowRows& windows, const 
     const bool has_columns = !schema.columns().empty(), by_arrival = !arrived.empty();
     const bool reduced = n_step.n > 1;
     const bool resolving = reduced || !out.next_observation.empty() || !out.next_stacks.empty();
-    const std::size_t ahead = rows_ahead(schema, 48), run = has_columns ? kColumnRun : kRun;
+    const std::size_t ahead = rows_ahead(schema, 3 * kRun);
     forget_plans();
     add_to_plan(schema, out.observation, by_arrival ? observation_ : step_);
     add_to_plan(schema, out.fields, step_);
     add_to_plan(schema, out.next_observation, next_);
     if (!reduced) add_to_plan(schema, {{{schema.reward_index(), bytes_of(out.reward)}}}, by_arrival ? reward_ : step_);
     if (!has_columns && !by_arrival && !resolving && windows.stride == 1) return copy_segments(store, windows, out);
-    make_room(schema, count, resolving);
+    make_room(schema, out, count, resolving);
     nothing_.assign(schema.record_bytes(), std::byte{0});
     if (by_arrival) {
         observed_.resize(count);
@@ -269,18 +289,18 @@ void Gather::copy_rows(const StepStore& store, const WindowRows& windows, const 
         if (has_columns) observed_sources_.resize(count);
     }
 
-    const std::byte* const base = store.record(0);
     const std::byte* const nothing = nothing_.data();
-    const std::size_t stride = schema.record_bytes();
+    const Records in(store);
+    const Scratch to = scratch();
     const std::byte** const records = records_.data();
     const std::int64_t* const numbers = store.numbers();
     const std::uint32_t* const row_of = rows.data();
-    const auto fetch = [&, base, nothing, stride, records, row_of, numbers, has_columns](std::size_t i) {
+    const auto fetch = [&, in, nothing, records, row_of, numbers, has_columns](std::size_t i) {
         const std::uint32_t row = row_of[i];
         records[i] = nothing;
         if (row == kNoRow) return;
-        records[i] = base + row * stride;
-        prefetch_span(records[i], stride, 16);
+        records[i] = in.at(row);
+        prefetch_span(records[i], in.stride, 16);
         prefetch(&numbers[row]);
         if (has_columns) prefetch_columns(store, row);
     };
@@ -295,11 +315,18 @@ void Gather::copy_rows(const StepStore& store, const WindowRows& windows, const 
         if (has_columns) observed_sources_[i] = kInPool | entry;
     };
     for (std::size_t i = 0; i < std::min(ahead, count); ++i) fetch(i);
-    for (std::size_t begin = 0; begin < count; begin += run) {
-        const std::size_t end = std::min(begin + run, count);
+    for (std::size_t begin = 0; begin < count; begin += kRun) {
+        const std::size_t end = std::min(begin + kRun, count);
         for (std::size_t i = begin + ahead; i < std::min(end + ahead, count); ++i) fetch(i);
-        if (resolving)
-            for (std::size_t i = begin; i < end; ++i) resolve_any(store, row_of[i], i, n_step);
+        for (std::size_t i = begin; resolving && i < end; ++i) {
+            const std::int64_t n = n_step.of(i);
+            if (row_of[i] == kNoRow)
+                put_resolved<true>(to, out, i, {{0.0, 0.0, 0}, kNoRow, 0, nothing, kNothing});
+            else if (reduced)
+                put_resolved<true>(to, out, i, resolve<true>(in, row_of[i], n, n_step.gamma));
+            else
+                put_resolved<false>(to, out, i, resolve<false>(in, row_of[i], n, n_step.gamma));
+        }
         if (by_arrival)
             for (std::size_t i = begin; i < end; ++i) observe(i);
         copy_small(step_, records, begin, end);
@@ -356,15 +383,15 @@ void Gather::copy_segments(const StepStore& store, const WindowRows& windows, co
             std::memset(copy.data + begin * copy.copier.bytes(), 0, (end - begin) * copy.copier.bytes());
         std::fill(out.ids + begin, out.ids + end, -1);
     };
-    for (std::size_t s = 0; s < std::min(kPageRuns, segments_.size()); ++s) find_pages(segments_[s]);
-    fetch(kSegmentRowsAhead);
+    for (std::size_t s = 0; s < std::min(kPageSegments, segments_.size()); ++s) find_pages(segments_[s]);
+    fetch(3 * kRun);
     std::size_t done = 0;
     for (std::size_t s = 0; s < segments_.size(); ++s) {
-        if (s + kPageRuns < segments_.size()) find_pages(segments_[s + kPageRuns]);
+        if (s + kPageSegments < segments_.size()) find_pages(segments_[s + kPageSegments]);
         const Segment& segment = segments_[s];
         if (done < segment.out) clear(done, segment.out);
-        for (std::size_t k = 0; k < segment.count; k += kSegmentRun) {
-            const std::size_t rows = std::min(kSegmentRun, segment.count - k);
+        for (std::size_t k = 0; k < segment.count; k += kRun) {
+            const std::size_t rows = std::min(kRun, segment.count - k);
             fetch(rows);
             const std::byte* const source = base + (segment.row + k) * stride;
             for (const SmallCopy& copy : step_.small)
@@ -402,16 +429,12 @@ void Gather::put_flags(const StepStore& store, const WindowRows& windows, const 
         if (!by_arrival || behind) put_end(last, store.tag(episode.newest).flags);
     }
     const bool reduced = n_step.n > 1;
-    if (reduced)
-        for (std::size_t i = 0; i < count; ++i) {
-            if (last_rows_[i] != kNoRow) put_end(i, store.tag_of(last_records_[i]).flags);
-            out.reward[i] = static_cast<float>(reduced_[i].reward);
-        }
-    for (std::size_t i = 0; (out.discount != nullptr || out.steps != nullptr) && i < count; ++i) {
+    if (reduced) put_ends(out, count);
+    for (std::size_t i = 0; !reduced && (out.discount != nullptr || out.steps != nullptr) && i < count; ++i) {
         const bool there = windows.rows[i] != kNoRow;
-        const double discount = !there ? 0.0 : reduced ? reduced_[i].discount : n_step.gamma;
-        if (out.discount != nullptr) out.discount[i] = static_cast<float>(discount) * (1.0F - out.done[i]);
-        if (out.steps != nullptr) out.steps[i] = !there ? 0 : reduced ? reduced_[i].steps : 1;
+        const float discount = there ? static_cast<float>(n_step.gamma) : 0.0F;
+        if (out.discount != nullptr) out.discount[i] = discount * (1.0F - out.done[i]);
+        if (out.steps != nullptr) out.steps[i] = there ? 1 : 0;
     }
     if (out.valid != nullptr) std::memset(out.valid, 0, count);
     if (out.mask != nullptr) std::memset(out.mask, 0, count);

@@ -383,6 +383,25 @@ TEST_CASE("windows, stacks and n-step sums run across pages of 64 rows and over 
     }
 }
 
+TEST_CASE("windows of nothing but their own rows, shorter and longer than the runs in which they are copied") {
+    Gather gather;
+    Program program({vectors(), 4200, Mismatch::keep, 3, 200, 150}, 12);
+    for (int call = 0; call < 600; ++call) REQUIRE(program.step() == "");
+    Request request;
+    request.next = false;
+    for (const std::int64_t length : {1, 15, 16, 17, 33, 60, 100})
+        for (const bool pad : {false, true})
+            for (const std::int64_t burn_in : {0, 20}) {
+                WindowSpec spec{length};
+                spec.pad = pad;
+                const std::vector<NaiveLine> lines = program.naive().lines(spec);
+                const auto starts = program.some_starts(lines, spec, 5);
+                REQUIRE(!starts.empty());
+                CHECK(wrong_sequences(gather, program.store(), program.naive(), lines, starts, {spec, burn_in},
+                                      request) == "");
+            }
+}
+
 TEST_CASE("an n beyond every episode, up to the largest int64, gives every step as a start") {
     Gather gather;
     Program program({vectors(), 50, Mismatch::keep, 3, 5, 6}, 12);

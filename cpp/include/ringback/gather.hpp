@@ -99,6 +99,23 @@ class Gather {
     // Where an observation, or another field of a step, lies: a row; an entry of the side pool, with kInPool set; or
     // nowhere (kNothing).
     using Source = std::uint64_t;
+    // What is found out about a start: what is summed, and where the successor of the last summed step lies.
+    struct Resolved {
+        Reduced sum;
+        std::uint32_t last_row;
+        std::uint8_t flags;  // of the last summed step
+        const std::byte* successor;
+        Source successor_source;
+    };
+    // Where what was found out goes, row by row; null where it is not needed.
+    struct Scratch {
+        const std::byte** records;
+        const std::byte** successors;
+        Source* successor_sources;
+        std::uint32_t* last_rows;
+        std::uint8_t* flags;
+    };
+    struct Records;  // of a store
     // An observation by the step that had it (or that led to it): where a stack ends.
     struct StackEnd {
         std::uint32_t row;
@@ -114,8 +131,11 @@ class Gather {
     static void copy_columns(const StepStore& store, const Plan& plan, const Source* sources, std::size_t begin,
                              std::size_t end) noexcept;
     template <bool kReduce>
-    void resolve(const StepStore& store, std::uint32_t row, std::size_t i, const NStep& n_step) noexcept;
-    void resolve_any(const StepStore& store, std::uint32_t row, std::size_t i, const NStep& n_step) noexcept;
+    static Resolved resolve(const Records& records, std::uint32_t row, std::int64_t n, double gamma) noexcept;
+    template <bool kReduce>
+    static void put_resolved(const Scratch& to, const RowsOut& out, std::size_t i, const Resolved& found) noexcept;
+    Scratch scratch() noexcept;
+    void put_ends(const RowsOut& out, std::size_t count) const noexcept;
     template <bool kReduce>
     void gather_transitions(const StepStore& store, std::span<const std::uint32_t> rows, const NStep& n_step,
                             const TransitionOut& out);
@@ -129,16 +149,16 @@ class Gather {
     void copy_stacks(const StepStore& store, const RowsOut& out, std::size_t count, EndOf&& end_of,
                      NextEndOf&& next_end_of);
 
-    void make_room(const Schema& schema, std::size_t count, bool resolving);
+    void make_room(const Schema& schema, const RowsOut& out, std::size_t count, bool resolving);
 
-    Plan step_, next_;                // what lies in the row itself, and in its successor
-    Plan observation_, reward_;       // by arrivals, where these lie elsewhere
-    std::vector<std::byte> nothing_;  // a record of zeros
-    std::vector<const std::byte*> records_, last_records_, successors_;  // by row; last: of the last summed step
-    std::vector<const std::byte*> observed_, arrived_;                   // by arrivals
-    std::vector<Source> own_sources_, observed_sources_, successor_sources_;
-    std::vector<std::uint32_t> last_rows_;
-    std::vector<Reduced> reduced_;
+    Plan step_, next_;                                    // what lies in the row itself, and in its successor
+    Plan observation_, reward_;                           // by arrivals, where these lie elsewhere
+    std::vector<std::byte> nothing_;                      // a record of zeros
+    std::vector<const std::byte*> records_, successors_;  // by row
+    std::vector<const std::byte*> observed_, arrived_;    // by arrivals
+    std::vector<Source> own_sources_, observed_sources_, successor_sources_;  // empty without columns
+    std::vector<std::uint32_t> last_rows_;                                    // empty without stacks of successors
+    std::vector<std::uint8_t> flags_;                                         // of the last summed steps
     std::vector<Segment> segments_;
     Frames frames_, next_frames_;
 };

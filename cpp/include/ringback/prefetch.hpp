@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -30,9 +31,9 @@ inline void prefetch_to_write(const void* address) noexcept {
 inline void prefetch_span(const std::byte* address, std::size_t bytes, std::size_t most = 8) noexcept {
     if (bytes == 0) return;
     constexpr std::size_t kLine = 64;
-    std::size_t offset = 0;
-    for (; offset + 1 < bytes && most > 1; offset += kLine, --most) prefetch(address + offset);
-    prefetch(address + (offset < bytes ? offset : bytes - 1));
+    const std::size_t before = std::min((bytes + kLine - 2) / kLine, most - 1);  // lines but for the last one
+    for (std::size_t line = 0; line < before; ++line) prefetch(address + line * kLine);
+    prefetch(address + std::min(before * kLine, bytes - 1));
 }
 
 }  // namespace ringback
