@@ -34,14 +34,14 @@ Rng Sampler::draw_different(Rng rng, std::int64_t bound, std::span<std::int64_t>
     }
     // Few of many: draw again what was drawn before.
     RB_ASSUME(bound < std::int64_t{1} << 32);
-    const int bits = static_cast<int>(std::bit_width(out.size())) + 1;
-    const std::size_t mask = (std::size_t{1} << bits) - 1;
+    // The table is so large that two numbers seldom meet. Uniform numbers need no hash.
+    const std::size_t mask = 8 * std::bit_ceil(out.size()) - 1;
     seen_.assign(mask + 1, 0);
     for (auto& number : out) {
         for (;;) {
             const std::uint64_t value = rng.below(static_cast<std::uint64_t>(bound));
             const auto mark = static_cast<std::uint32_t>(value + 1);
-            std::size_t place = static_cast<std::size_t>(value * 0x9e3779b97f4a7c15ULL >> (64 - bits));
+            std::size_t place = value & mask;
             while (seen_[place] != 0 && seen_[place] != mark) place = (place + 1) & mask;
             if (seen_[place] == mark) continue;
             seen_[place] = mark;
