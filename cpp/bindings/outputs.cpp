@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "errors.hpp"
 #include "ringback/memory.hpp"
@@ -75,14 +76,25 @@ PyObject* take_block(std::size_t bytes, std::byte*& data) {
 
 }  // namespace
 
+std::vector<Outputs::Slot>& Outputs::spare_slots() noexcept {
+    thread_local std::vector<Slot> slots;
+    return slots;
+}
+
+Outputs::Outputs() : slots_(std::exchange(spare_slots(), {})) {}
+
 Outputs::~Outputs() {
     for (const Slot& slot : slots_) Py_XDECREF(slot.object);
     for (PyObject* object : kept_) Py_DECREF(object);
+    slots_.clear();
+    spare_slots() = std::move(slots_);
 }
 
 std::size_t Outputs::add(const ArrayType& type, std::span<const std::int64_t> leading,
                          std::span<const std::int64_t> row) {
-    Slot slot{type, 0, {}, type.bytes, nullptr, nullptr};
+    Slot& slot = slots_.emplace_back();
+    slot.type = type;
+    slot.bytes = type.bytes;
     for (const std::int64_t n : leading) slot.shape[slot.axes++] = static_cast<npy_intp>(n);
     for (const std::int64_t n : row) slot.shape[slot.axes++] = static_cast<npy_intp>(n);
     if (row.empty()) slot.shape[slot.axes++] = 1;
@@ -90,7 +102,6 @@ std::size_t Outputs::add(const ArrayType& type, std::span<const std::int64_t> le
         if (__builtin_mul_overflow(slot.bytes, static_cast<std::size_t>(slot.shape[axis]), &slot.bytes))
             throw OutOfMemory("the batch must fit in memory, got more than 2**64 bytes");
     bytes_ += slot.bytes;
-    slots_.push_back(slot);
     return slots_.size() - 1;
 }
 

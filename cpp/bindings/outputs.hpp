@@ -27,7 +27,7 @@ struct Wrapping {
 // page faults. The caller's own arrays can stand in for fresh ones.
 class Outputs {
   public:
-    Outputs() { slots_.reserve(24); }
+    Outputs();
     ~Outputs();
     Outputs(const Outputs&) = delete;
     Outputs& operator=(const Outputs&) = delete;
@@ -63,6 +63,9 @@ class Outputs {
         std::byte* data;
         PyObject* object;  // the array, or what the caller gave
     };
+
+    // The slots of this thread's last batch: with their memory the next one need not ask for any.
+    static std::vector<Slot>& spare_slots() noexcept;
 
     std::vector<Slot> slots_;
     std::vector<PyObject*> kept_;
